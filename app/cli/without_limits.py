@@ -42,7 +42,7 @@ class _Unguarded(Gateway):
     @cached_property
     def limits(self) -> LimitService:
         guarded = super().limits
-        return _NoLimits(self._engine, guarded.accounts, guarded.prices)
+        return _NoLimits(self._tokens.most, guarded.accounts, guarded.prices)
 
     @cached_property
     def meter(self) -> Meter:

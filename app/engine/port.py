@@ -8,7 +8,7 @@ All data is plain and picklable, and nothing here depends on vLLM. The engine ca
 cluster handle.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -36,11 +36,11 @@ class EngineRequest:
         model: public model name for the answer.
         adapter: version to apply, or None for the base model.
         cache_salt: the tenant's salt. It separates the tenant's prefix-cache entries from those of others.
-        prompt: rendered text of a chat prompt; None: the engine renders it with the base's own chat template.
+        prompt: rendered text of a chat prompt; None for completions.
         tenant: slug of the tenant whose share the request uses; "" for the server's own requests.
         weight: the tenant's weight in fair scheduling.
         deadline_s: seconds from now by which the first token must arrive; None: no deadline.
-        rendered: :attr:`MostTokens.rendered` of this request; None: its tokens were not counted.
+        token_ids: tokens of each prompt, special tokens included; None: the engine tokenizes the text.
     """
 
     request_id: str
@@ -53,7 +53,7 @@ class EngineRequest:
     tenant: str = ""
     weight: float = 1.0
     deadline_s: float | None = None
-    rendered: Any = None
+    token_ids: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +90,6 @@ class Outcome:
     usage: TokenUsage | None = None
     load: LoadPhases | None = None
     finite: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class MostTokens:
-    """Upper bound of the tokens that one request can use.
-
-    Attributes:
-        prompt: tokens of all prompts, each prompt counted once.
-        output: tokens of all answers together.
-        rendered: opaque prompts as the engine rendered them, if it had to render them to count. A request that
-            carries them is not rendered again.
-    """
-
-    prompt: int
-    output: int
-    rendered: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +187,8 @@ class Inference(Protocol):
         EngineUnavailable: by every coroutine, while no engine runs.
     """
 
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        """Ids of the base tokenizer's special tokens (BOS, EOS, ...); empty until the engine has started once."""
-
     def begin(self, request: EngineRequest) -> EngineCall:
         """Create the call of a request, without any I/O. :meth:`EngineCall.answer` runs it."""
-
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """Return an upper bound of the tokens that a request can use.
-
-        Raises:
-            InvalidRequest: as :meth:`EngineCall.answer`.
-        """
-
-    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Decode each token by itself, in order, as the engine's logprobs show it."""
 
 
 class Residency(Protocol):

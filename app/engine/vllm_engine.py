@@ -1,7 +1,7 @@
 """Engine port on vLLM in this process: a supervisor for engine sessions, and calls with leases for requests."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from app.engine.lifecycle.request_lease import RequestLease
 from app.engine.lifecycle.sequence_turns import Sequences
 from app.engine.lifecycle.status_report import engine_status, status_report
 from app.engine.lifecycle.supervisor import Supervisor
-from app.engine.port import Answer, EngineEvent, EngineRequest, Listener, MostTokens, Outcome, SmokeResult
+from app.engine.port import Answer, EngineEvent, EngineRequest, Listener, Outcome, SmokeResult
 from app.engine.residency.cost_estimate import admission_request
 from app.engine.residency.pinning import DesiredAdapters
 from app.engine.status import EngineStatus, KernelChecks, StatusReport
@@ -29,12 +29,15 @@ _CHECK_TIMEOUT_S = 5.0
 class VllmEngine:
     """Implementation of :class:`app.engine.port.Engine` on one vLLM engine."""
 
-    def __init__(self, settings: Settings, *, base: Path, base_name: str, cache: DiskCache, slots: int) -> None:
-        self._arguments = engine_arguments(settings, base, served_name=base_name, cpu=on_cpu(), slots=slots)
+    def __init__(
+        self, settings: Settings, *, base: Path, base_name: str, context: int, cache: DiskCache, slots: int
+    ) -> None:
+        self._arguments = engine_arguments(
+            settings, base, served_name=base_name, cpu=on_cpu(), slots=slots, context=context
+        )
         self._settings, self._slots = settings, slots
         self._base_name = base_name
         self._cache = cache
-        self._special_token_ids: frozenset[int] = frozenset()
         self._log, self._desired = OutputLog(), DesiredAdapters()
         self._kernels = KernelChecks()
         self._listeners: list[Listener] = []
@@ -54,18 +57,8 @@ class VllmEngine:
 
     # Inference.
 
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        return self._special_token_ids
-
     def begin(self, request: EngineRequest) -> "VllmCall":
         return VllmCall(request, self._admit)
-
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        return await self._supervisor.session.instance.most_tokens(request)
-
-    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        return self._supervisor.session.instance.token_texts(token_ids)
 
     # Residency.
 
@@ -175,7 +168,6 @@ class VllmEngine:
             self._kernels = replace(self._kernels, failures=self._kernels.failures + 1)
             raise
         self._kernels = replace(self._kernels, passed_at=time.time(), seconds=session.instance.kernels.seconds)
-        self._special_token_ids = session.instance.special_token_ids
         return session
 
     def _notify(self, event: EngineEvent) -> None:

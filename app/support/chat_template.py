@@ -13,11 +13,18 @@ def template_digest(folder: Path) -> str | None:
     return None if text is None else hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_template(folder: Path) -> str | None:
-    """Read the chat template from ``chat_template.jinja``, else from ``tokenizer_config.json``. Blocks."""
-    text = _read(folder / "chat_template.jinja")
+def read_template(folder: Path, name: str = "default") -> str | None:
+    """Read the chat template from its own file, else from ``tokenizer_config.json``. Blocks.
+
+    Args:
+        name: name of one of the folder's templates; ``default`` is the one that applies if no name is given.
+    """
+    default = folder / "chat_template.jinja"
+    text = _read(default if name == "default" else folder / "additional_chat_templates" / f"{name}.jinja")
     if text is not None:
         return text if text.strip() else None
+    if name != "default" and default.is_file():
+        return None
     raw = _read(folder / "tokenizer_config.json")
     try:
         config = json.loads(raw) if raw else None
@@ -27,7 +34,9 @@ def read_template(folder: Path) -> str | None:
     if isinstance(template, list):
         # A list of named templates: transformers uses ``default`` if no name is given.
         templates = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
-        template = templates.get("default")
+        template = templates.get(name)
+    elif name != "default":
+        return None
     return template if isinstance(template, str) and template.strip() else None
 
 

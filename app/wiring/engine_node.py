@@ -38,6 +38,7 @@ class EngineNode:
             settings,
             base=base.path,
             base_name=base.name,
+            context=base.context,
             cache=cache,
             slots=resolve_slots(settings, base.path, this_machine),
         )

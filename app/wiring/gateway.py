@@ -34,7 +34,10 @@ from app.services.operations.nodes import NodeService
 from app.services.operations.readiness import Readiness
 from app.services.placement.pins import PinService
 from app.services.placement.prefetch.prefetching import Prefetcher
-from app.services.prompts.chat import ChatPrompts, special_tokens
+from app.services.prompts.base_template import BaseTemplate
+from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.tokenizer import load_tokenizer, special_tokens
+from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.export import ExportService
 from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
@@ -101,7 +104,9 @@ class Gateway:
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
         self.bodies = BodyReader()
-        self.prompts = ChatPrompts(settings, special_tokens(self.base.path))
+        names = special_tokens(self.base.path).texts
+        self.prompts = ChatPrompts(settings, names, BaseTemplate.read(self.base.path, names))
+        self._tokens = PromptTokens(load_tokenizer(self.base.path), context=self.base.context)
         self._peppers: Peppers
         self._callers = CallerCache()
 
@@ -235,6 +240,7 @@ class Gateway:
             self._engine,
             self.adapters,
             self.prompts,
+            self._tokens,
             self.settings,
             base_name=self.base.name,
             outcomes=self.outcomes,
@@ -257,7 +263,7 @@ class Gateway:
 
     @cached_property
     def limits(self) -> LimitService:
-        return limit_service(self.settings, self.database, self._engine, self.node_id, self.metrics)
+        return limit_service(self.settings, self.database, self._tokens, self.node_id, self.metrics)
 
     @cached_property
     def meter(self) -> Meter:

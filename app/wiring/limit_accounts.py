@@ -1,18 +1,18 @@
 """Wiring of the limit service and of the accounts that it counts in."""
 
 from app.database.session import Database
-from app.engine.port import Engine
 from app.services.limits.accounts import Accounts
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
 from app.services.limits.shared import SharedAccounts
+from app.services.prompts.tokens import PromptTokens
 from app.settings import Settings
 from app.wiring.engine_metrics import Metrics
 
 
 def limit_service(
-    settings: Settings, database: Database, engine: Engine, node_id: str, metrics: Metrics
+    settings: Settings, database: Database, tokens: PromptTokens, node_id: str, metrics: Metrics
 ) -> LimitService:
     """Build the limit service with its accounts and prices.
 
@@ -21,7 +21,7 @@ def limit_service(
     """
     accounts = accounts_of(settings, database, node_id)
     metrics.watch_limits(lambda: accounts.health)
-    return LimitService(engine, accounts, PriceService(database))
+    return LimitService(tokens.most, accounts, PriceService(database))
 
 
 def accounts_of(settings: Settings, database: Database, node_id: str) -> Accounts:

@@ -13,12 +13,11 @@ from app.domain.errors import BudgetExceeded, InvalidRequest, LimitExceeded, Not
 from app.domain.limits.limiter import RateLimitStatus
 from app.domain.limits.limits import UNLIMITED, Limits
 from app.domain.restrictions import UNRESTRICTED, Restrictions
-from app.engine.port import EngineRequest, MostTokens
 from app.services.catalog.shares import SharingService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
-from tests.support.limit_requests import answered, caller_of, request, service
+from tests.support.limit_requests import Sizes, answered, caller_of, request, service
 from tests.support.registry import Node
 from tests.support.serving import NoEngine
 
@@ -78,7 +77,7 @@ async def test_a_key_is_bound_by_its_own_limits_and_its_tenants(node: Node) -> N
     await node.tenants.create("pricing", actor="cli")
     await node.tenants.update("pricing", limits={"requests_per_minute": 3}, actor="cli")
     one, two = await caller_of(node, "pricing", requests_per_minute=2), await caller_of(node, "pricing")
-    limits = service(node, NoEngine())
+    limits = service(node)
     for number, caller in enumerate((one, one, two)):
         await limits.admit(caller, request(str(number)))
     for caller, whose in ((one, "key|tenant"), (two, "tenant")):
@@ -96,9 +95,7 @@ async def test_another_tenant_feels_nothing(node: Node) -> None:
     for slug in ("pricing", "retail"):
         await node.tenants.create(slug, actor="cli")
         await node.tenants.update(slug, limits={"concurrent_requests": 1, "tokens_per_minute": 10}, actor="cli")
-    engine, limits = NoEngine(), None
-    engine.most = 10
-    limits = service(node, engine)
+    limits = service(node, Sizes(10))
     greedy, quiet = await caller_of(node, "pricing"), await caller_of(node, "retail")
     await limits.admit(greedy, request("1"))
     for _ in range(9):
@@ -130,7 +127,7 @@ async def test_an_adapters_limits_bind_all_its_callers_together(node: Node) -> N
     own = await version_of(node, owner, ModelName("prices"))
     shared = await version_of(node, guest, ModelName("prices", owner="pricing"))
     assert own.limits == shared.limits == limited.limits
-    limits = service(node, NoEngine())
+    limits = service(node)
     permits = [await limits.admit(owner, request("1"), own), await limits.admit(guest, request("2"), shared)]
     for caller, version in ((owner, own), (guest, shared)):
         with pytest.raises(LimitExceeded, match="concurrent_requests") as refused:
@@ -143,16 +140,16 @@ async def test_an_adapters_limits_bind_all_its_callers_together(node: Node) -> N
 
 async def test_a_guest_learns_no_figure_of_an_adapters_use(node: Node) -> None:
     await shared_adapter(node)
-    engine, guest = NoEngine(), await caller_of(node, "retail")
-    limits = service(node, engine)
+    sizes, guest = Sizes(), await caller_of(node, "retail")
+    limits = service(node, sizes)
     said = set()
     for used in (3, 5, 9):
-        engine.most = used
+        sizes.most = used
         owner = await caller_of(node, "pricing", tokens_per_month=10**9)
         await node.adapters.limit("pricing", "prices", None, actor="cli")
         await limits.admit(owner, request(str(used)), await version_of(node, owner, ModelName("prices")))
         node.clock.advance(used)
-        engine.most = 10
+        sizes.most = 10
         for name in ("tokens_per_minute", "tokens_per_day"):
             for allowed, error in ((10, (LimitExceeded, BudgetExceeded)), (9, InvalidRequest)):
                 patch = dict.fromkeys(("tokens_per_minute", "tokens_per_day")) | {name: allowed}
@@ -172,12 +169,11 @@ async def test_a_guest_learns_no_figure_of_an_adapters_use(node: Node) -> None:
 
 async def test_limits_of_an_adapter_are_known_again_after_a_restart(node: Node, tmp_path) -> None:
     await shared_adapter(node)
-    engine = NoEngine()
-    engine.most = 7
+    engine, sizes = NoEngine(), Sizes(7)
     owner, guest = await caller_of(node, "pricing"), await caller_of(node, "retail")
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
-    limits = service(node, engine)
+    limits = service(node, sizes)
     meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     for number, (caller, name) in enumerate(
         [(owner, ModelName("prices")), (guest, ModelName("prices", owner="pricing")), (owner, None)]
@@ -185,7 +181,7 @@ async def test_limits_of_an_adapter_are_known_again_after_a_restart(node: Node, 
         version = await version_of(node, caller, name) if name else None
         await answered(meter, limits, caller, engine, request(f"{number}" * 32), version)
     await ledger.close()
-    again = service(node, engine)
+    again = service(node, sizes)
     await again.accounts.restore()
     for allowed in ({"tokens_per_minute": 20}, {"tokens_per_month": 20, "tokens_per_minute": None}):
         await node.adapters.limit("pricing", "prices", allowed, actor="cli")
@@ -200,57 +196,49 @@ async def test_limits_of_an_adapter_are_known_again_after_a_restart(node: Node, 
 
 async def test_a_request_that_can_never_fit_is_a_wrong_one(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
-    engine = NoEngine()
-    engine.most = 101
     for name in ("tokens_per_request", "tokens_per_minute", "tokens_per_day"):
         caller = await caller_of(node, "pricing", **{name: 100})
         with pytest.raises(
             InvalidRequest, match=f"{name} would be 101 with this request; the limit of this key is 100"
         ):
-            await service(node, engine).admit(caller, request("1"))
-
-
-class Counting(NoEngine):
-    counted = 0
-
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        self.counted += 1
-        return MostTokens(4, 3)
+            await service(node, Sizes(101)).admit(caller, request("1"))
 
 
 async def test_tokens_are_counted_ahead_only_with_a_token_limit(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
-    engine = Counting()
-    limits = service(node, engine)
+    sizes = Sizes()
+    limits = service(node, sizes)
     await limits.admit(await caller_of(node, "pricing", requests_per_minute=9, concurrent_requests=9), request("1"))
-    assert engine.counted == 0
+    assert sizes.counted == 0
     await limits.admit(await caller_of(node, "pricing", tokens_per_month=9), request("2"))
-    assert engine.counted == 1
+    assert sizes.counted == 1
 
 
-async def test_who_is_refused_in_any_case_costs_no_counting(node: Node) -> None:
+async def test_a_request_known_to_be_refused_needs_no_count(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
-    engine = Counting()
-    limits = service(node, engine)
-    caller = await caller_of(node, "pricing", tokens_per_month=90, requests_per_minute=1)
-    await limits.admit(caller, request("1"))
-    for number in "234":
+    await node.publish("pricing", "prices", "1")
+    await node.adapters.limit("pricing", "prices", {"requests_per_minute": 1}, actor="cli")
+    sizes, caller = Sizes(), await caller_of(node, "pricing", tokens_per_month=90)
+    version, limits = await version_of(node, caller, ModelName("prices")), service(node, sizes)
+    limits.refuse(caller, version)
+    await limits.admit(caller, request("1"), version)
+    for _ in range(3):
+        limits.refuse(caller)
         with pytest.raises(
-            LimitExceeded, match="requests_per_minute would be 2 with this request; the limit of this key is 1"
+            LimitExceeded, match="requests_per_minute would be 2 with this request; the limit of this adapter is 1"
         ):
-            await limits.admit(caller, request(number))
-    assert engine.counted == 1
+            limits.refuse(caller, version)
+    assert sizes.counted == 1
     assert limits.refused["requests_per_minute"] == 3
 
 
 async def test_unused_tokens_return_and_a_restart_keeps_the_rest(node: Node, tmp_path) -> None:
     await node.tenants.create("pricing", actor="cli")
-    engine = NoEngine()
-    engine.most = 20
+    engine, sizes = NoEngine(), Sizes(20)
     caller = await caller_of(node, "pricing", tokens_per_minute=70, tokens_per_month=98, concurrent_requests=5)
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
-    limits = service(node, engine)
+    limits = service(node, sizes)
     meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     for number in range(8):
         await answered(meter, limits, caller, engine, request(f"{number}" * 32))
@@ -258,7 +246,7 @@ async def test_unused_tokens_return_and_a_restart_keeps_the_rest(node: Node, tmp
     with pytest.raises(LimitExceeded, match="tokens_per_minute would be 76"):
         await limits.admit(caller, request("8"))
     await ledger.ship()
-    again = service(node, engine)
+    again = service(node, sizes)
     await again.accounts.restore()
     with pytest.raises(LimitExceeded, match="tokens_per_minute would be 76"):
         await again.admit(caller, request("8"))
@@ -267,13 +255,13 @@ async def test_unused_tokens_return_and_a_restart_keeps_the_rest(node: Node, tmp
     for letter in "ab":
         await answered(meter, again, caller, engine, request(letter * 32))
     await ledger.ship()
-    third = service(node, engine)
+    third = service(node, sizes)
     await third.accounts.restore()
     for after in (again, third):
-        engine.most = 28
+        sizes.most = 28
         permit = await after.admit(caller, request("c"))
         after.settle(permit, 0)
-        engine.most = 29
+        sizes.most = 29
         with pytest.raises(BudgetExceeded, match="tokens_per_month would be 99"):
             await after.admit(caller, request("d"))
     node.clock.advance(timedelta(days=31).total_seconds())
@@ -286,7 +274,7 @@ async def test_a_request_that_fails_gives_its_place_back(node: Node, tmp_path, o
     await node.tenants.create("pricing", actor="cli")
     caller = await caller_of(node, "pricing", concurrent_requests=1)
     engine, ledger = NoEngine(), Ledger(node.database, Journal(tmp_path / "usage"))
-    limits = service(node, engine)
+    limits = service(node)
     meter = Meter(ledger, limits)
 
     async def failing() -> dict[str, object]:
@@ -302,9 +290,7 @@ async def test_a_request_that_fails_gives_its_place_back(node: Node, tmp_path, o
 async def test_one_thousand_requests_at_once_get_exactly_what_there_is(node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     caller = await caller_of(node, "pricing", requests_per_minute=333, tokens_per_minute=10**6)
-    engine = NoEngine()
-    engine.most = 10
-    limits = service(node, engine)
+    limits = service(node, Sizes(10))
     outcomes = await asyncio.gather(
         *(limits.admit(caller, request(str(number))) for number in range(1000)), return_exceptions=True
     )

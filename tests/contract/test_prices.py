@@ -18,7 +18,7 @@ from app.services.limits.shared import SharedAccounts
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
-from tests.support.limit_requests import answered, caller_of, request, service
+from tests.support.limit_requests import Sizes, answered, caller_of, request, service
 from tests.support.registry import Node
 from tests.support.serving import NoEngine
 from tests.support.usage_records import NOON, added, record, sums
@@ -99,7 +99,7 @@ async def test_a_record_keeps_the_cost_of_when_it_came(node: Node, tmp_path) -> 
     engine, caller = NoEngine(), await caller_of(node, "pricing")
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
-    limits = service(node, engine)
+    limits = service(node)
     meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     await limits.prices.set("default", CHEAP, actor="k")
     permit = await limits.admit(caller, request("0" * 32))
@@ -136,10 +136,10 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
     assert (await node.tenants.get("pricing")).limits == changed.limits
     engine, caller = NoEngine(), await caller_of(node, "pricing")
     assert caller.limits == changed.limits
-    engine.most = 20
+    sizes = Sizes(20)
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
-    limits = service(node, engine)
+    limits = service(node, sizes)
     await limits.prices.set("default", DEAR, actor="k")
     meter = Meter(ledger, limits, clock=node.clock, monotonic=node.clock.monotonic)
     # Each can cost 0.0003 and costs 0.000057.
@@ -149,14 +149,14 @@ async def test_a_budget_of_money_takes_the_most_and_gives_back(node: Node, tmp_p
     with pytest.raises(BudgetExceeded, match=said):
         await limits.admit(caller, request("3"))
     await ledger.close()
-    again = service(node, engine)
+    again = service(node, sizes)
     await again.prices.refresh()
     await again.accounts.restore()
     with pytest.raises(BudgetExceeded, match=said):
         await again.admit(caller, request("3"))
-    engine.most = 18
+    sizes.most = 18
     await again.admit(caller, request("4"))
-    engine.most = 31
+    sizes.most = 31
     with pytest.raises(InvalidRequest, match=r"cost_per_month would be 0\.000906 with this request; .* can never fit"):
         await again.admit(caller, request("5"))
     if node.database.is_postgresql:

@@ -9,7 +9,9 @@ from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
+from app.services.prompts.base_template import BaseTemplate
 from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.inference import InferenceService
@@ -37,13 +39,15 @@ def inference_service(
     node: Node, engine: NoEngine, settings: Settings | None = None, *, traffic: Traffic | None = None
 ) -> InferenceService:
     """Build the service for the base ``demo`` with 64 tokens of context. Its records are kept in memory only."""
-    settings = settings or Settings(engine={"max_model_len": 64})
+    settings = settings or Settings()
     readers, database = InFlightLookups(), node.database
-    limits = LimitService(engine, MemoryAccounts(database), PriceService(database))
+    tokens = PromptTokens(None, context=64)
+    limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
     return InferenceService(
         engine,
         node.adapters,
-        ChatPrompts(settings, {}),
+        ChatPrompts(settings, {}, BaseTemplate("{% for m in messages %}<{{ m.content }}>{% endfor %}", {})),
+        tokens,
         settings,
         base_name="demo",
         outcomes=Outcomes(engine),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from adapters.identity import VersionKey
 from app.domain.access import Caller
 from app.domain.adapters import ResolvedVersion
+from app.domain.limits.limits import TokenBound
 from app.engine.port import Endpoint, EngineRequest, TokenUsage
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
@@ -25,9 +26,20 @@ def request(identity: str) -> EngineRequest:
     return EngineRequest(identity, Endpoint.COMPLETIONS, {"prompt": "x"}, "prices", key, "salt")
 
 
-def service(node: Node, engine: NoEngine) -> LimitService:
+class Sizes:
+    """Most tokens of every request, and the number of requests that were counted."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most, self.counted = most, 0
+
+    def __call__(self, _request: EngineRequest) -> TokenBound:
+        self.counted += 1
+        return TokenBound(0, self.most)
+
+
+def service(node: Node, sizes: Sizes | None = None) -> LimitService:
     accounts = MemoryAccounts(node.database, clock=node.clock, monotonic=node.clock.monotonic)
-    return LimitService(engine, accounts, PriceService(node.database, clock=node.clock))
+    return LimitService(sizes or Sizes(), accounts, PriceService(node.database, clock=node.clock))
 
 
 async def caller_of(node: Node, tenant: str, **limits: int) -> Caller:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from app.engine.port import (
     EngineEvent,
     EngineRequest,
     Listener,
-    MostTokens,
     Outcome,
     SmokeResult,
     TokenUsage,
@@ -85,11 +84,8 @@ class NoEngine:
         shown: its report, without the versions that were pinned here.
         loads: request id -> phases of the load that the request waited for.
         usages: request id -> token usage of the request.
-        most: upper bound of tokens that it reports for each request.
         prefetched: version ids, in order.
     """
-
-    special_token_ids: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.unloaded: list[int] = []
@@ -105,7 +101,6 @@ class NoEngine:
         self.shown = EMPTY
         self.loads: dict[str, LoadPhases] = {}
         self.usages: dict[str, TokenUsage] = {}
-        self.most = 0
         self.prefetched: list[int] = []
         self.works = True
         self.calls: list[str] = []
@@ -131,17 +126,11 @@ class NoEngine:
     def begin(self, request: EngineRequest) -> Call:
         return Call(self, request)
 
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        return MostTokens(0, self.most)
-
     def watch_waits(self, _listener: Callable[[float], None]) -> None:
         """Ignore the listener: no request ever waits in this engine."""
 
     def prefetch(self, key: VersionKey) -> None:
         self.prefetched.append(key.version_id)
-
-    async def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        raise EngineUnavailable("there is no engine here")
 
     async def start(self) -> None:
         self.calls.append("start")

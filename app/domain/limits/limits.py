@@ -70,3 +70,16 @@ class Limits:
 
 #: Default limits of a subject.
 UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBound:
+    """Upper bound of the tokens that one request can use.
+
+    Attributes:
+        prompt: tokens of all prompts, each prompt counted once.
+        output: tokens of all answers together.
+    """
+
+    prompt: int
+    output: int

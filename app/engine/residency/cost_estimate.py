@@ -1,7 +1,6 @@
-"""Cost estimate of a request, before the engine has counted its tokens."""
+"""Cost estimate of a request, before its first step."""
 
 import time
-from typing import Any
 
 from app.engine.port import EngineRequest
 from app.engine.request_size import has_many_prompts, prompt_count
@@ -33,43 +32,17 @@ def admission_request(request: EngineRequest) -> AdmissionRequest:
 
 
 def _prompts(request: EngineRequest) -> tuple[int, ...]:
-    """Return the tokens of each prompt, estimated unless they are known."""
-    if request.rendered is not None:
-        return tuple(request.rendered.counts)
+    """Return the tokens of each prompt, estimated if the engine tokenizes the text itself."""
+    if request.token_ids is not None:
+        return tuple(map(len, request.token_ids))
     if request.prompt is not None:
         return (_tokens(request.prompt),)
-    if prompt := request.body.get("prompt"):
-        return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
-    messages: list[dict[str, Any]] = request.body.get("messages", [])
-    # The rendered tools may be longer than all messages together.
-    tools = [request.body.get("tools"), *(message.get("tool_calls") for message in messages)]
-    contents = [message.get("content") for message in messages]
-    return (_tokens(contents) + _bytes(tools) // _BYTES_PER_TOKEN,)
+    prompt = request.body["prompt"]
+    return tuple(map(_tokens, prompt)) if has_many_prompts(request.body) else (_tokens(prompt),)
 
 
-def _tokens(prompt: Any) -> int:
-    """Estimate the tokens of a text, of token ids, or of a list of either; exact for token ids."""
+def _tokens(prompt: str | list[int]) -> int:
+    """Estimate the tokens of a text; exact for token ids."""
     if isinstance(prompt, str):
-        return 1 + _bytes(prompt) // _BYTES_PER_TOKEN
-    if isinstance(prompt, list):
-        if prompt and isinstance(prompt[0], int):
-            return len(prompt)
-        return sum(_tokens(part) for part in prompt)
-    if isinstance(prompt, dict):
-        return _tokens(prompt.get("text"))
-    return 0
-
-
-def _bytes(value: Any) -> int:
-    """Count the UTF-8 bytes of all strings in a JSON value, field names included, at any depth."""
-    total, rest = 0, [value]
-    while rest:
-        value = rest.pop()
-        if isinstance(value, str):
-            # JSON may contain half a surrogate pair.
-            total += len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
-        elif isinstance(value, list):
-            rest += value
-        elif isinstance(value, dict):
-            rest += [*value, *value.values()]
-    return total
+        return 1 + len(prompt.encode()) // _BYTES_PER_TOKEN
+    return len(prompt)

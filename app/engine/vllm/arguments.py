@@ -14,6 +14,17 @@ _STRUCTURED_OUTPUTS = {"backend": "guidance", "disable_any_whitespace": True}
 
 #: Dtypes that vLLM's LoRA kernels on a GPU do not support. "auto" never selects them there.
 _NOT_ON_GPU = frozenset({"float", "float32"})
+#: Arguments that would change prompts. The gateway renders and tokenizes them with the base's own files.
+_GATEWAY = frozenset(
+    {
+        "chat_template",
+        "chat_template_content_format",
+        "default_chat_template_kwargs",
+        "tokenizer",
+        "tokenizer_mode",
+        "tokenizer_revision",
+    }
+)
 WORKER_EXTENSION = "app.engine.vllm.worker.extension.WorkerExtension"
 
 
@@ -21,11 +32,14 @@ class InvalidEngineArgument(ValueError):
     """Setting that the engine cannot have: an argument that Tenora sets itself, or a dtype unsupported on a GPU."""
 
 
-def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int) -> list[str]:
+def engine_arguments(
+    settings: Settings, base: Path, *, served_name: str, cpu: bool, slots: int, context: int | None = None
+) -> list[str]:
     """Build vLLM's arguments for this base on a CPU or a GPU.
 
     Args:
         slots: number of LoRA slots. The setting itself may be ``auto``.
+        context: longest sequence, by which the gateway refuses prompts; None: the setting, else vLLM's choice.
 
     Raises:
         InvalidEngineArgument
@@ -60,7 +74,7 @@ def engine_arguments(settings: Settings, base: Path, *, served_name: str, cpu: b
         "trust_request_chat_template": True,
         "tool_call_parser": engine.tool_call_parser or _tool_call_parser(base),
         "revision": settings.base_model_revision,
-        "max_model_len": engine.max_model_len,
+        "max_model_len": context or engine.max_model_len,
         "quantization": engine.quantization,
         "kv_cache_memory_bytes": engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if cpu else None),
     }
@@ -76,7 +90,7 @@ def _tool_call_parser(base: Path) -> str:
 
 def _extra_flags(engine: EngineSettings, *, taken: set[str]) -> list[str]:
     extra = {name.lstrip("-").replace("-", "_"): value for name, value in engine.extra_args.items()}
-    clash = sorted(taken & set(extra))
+    clash = sorted((taken | _GATEWAY) & set(extra))
     if clash:
         raise InvalidEngineArgument(
             f"TENORA_ENGINE__EXTRA_ARGS has {', '.join(clash)}, which Tenora sets itself. "

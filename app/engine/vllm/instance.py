@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,22 +20,20 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.lora.request import LoRARequest
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from adapters.identity import VersionKey
-from app.domain.errors import EngineUnavailable, InvalidRequest
+from app.domain.errors import EngineUnavailable
 from app.engine import request_size
-from app.engine.port import Endpoint, EngineRequest, MostTokens
+from app.engine.port import Endpoint, EngineRequest
 from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
 from app.engine.vllm.launch import construct
 from app.engine.vllm.output_log import OutputLog, RequestUsage
 from app.engine.vllm.patches.ledger import applied
 from app.engine.vllm.patches.stats_logger import BufferedStatistics
-from app.engine.vllm.render_cache import NoRoomForAnswer, Rendered, RenderedOnce
 from app.engine.vllm.scheduler.preemption import priority
 from app.engine.vllm.sequence_gate import SequenceGate
 from app.engine.vllm.translation import VllmRequest
@@ -48,10 +46,6 @@ T = TypeVar("T")
 
 #: Warm-up request. It is longer than one token: see the AMX note in app/engine/vllm/worker/extension.py.
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
-_NO_TEMPLATE = (
-    "messages needs a chat template, and this model's base has none. Ask the operator to set TENORA_PROMPT_FORMAT, "
-    "or a template in the adapter's defaults."
-)
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
 _UNREPORTED_S = 10
@@ -82,10 +76,6 @@ class EngineInstance:
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
         }
         self._greedy = state.openai_serving_completion.default_sampling_params.get("temperature") == 0
-        longest = int(llm.model_config.max_model_len)
-        self._renderer = RenderedOnce(state.openai_serving_chat.online_renderer, longest=longest)
-        for serving in (state.openai_serving_completion, state.openai_serving_chat):
-            serving.online_renderer = self._renderer
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
@@ -182,9 +172,10 @@ class EngineInstance:
             InvalidRequest: vLLM refuses the body.
         """
         body_type, handler, _ = self._endpoints[request.endpoint]
-        vllm_request, rendered = self._vllm_request(request), request.rendered
-        with self._translated(vllm_request), self._renderer.knowing(rendered):
-            body: Any = rendered.body if rendered else body_type.model_validate(vllm_request.body(request))
+        name = request.adapter.lora_name if request.adapter else self._base_name
+        vllm_request = VllmRequest.of(request, name, greedy=self._greedy)
+        with self._translated(vllm_request):
+            body: Any = body_type.model_validate(vllm_request.body(request))
             body.priority = priority(tag)
             answer = await handler(body)
             sse.raise_if_cancelled()
@@ -196,31 +187,6 @@ class EngineInstance:
         if not usage.finite:
             whole = sse.without_nan(whole)
         return {**whole, "model": request.model}
-
-    async def most_tokens(self, request: EngineRequest) -> MostTokens:
-        """See :meth:`app.engine.port.Inference.most_tokens`. Adapters do not change the tokens of a prompt."""
-        counts, rendered = request_size.token_counts(request.body), None
-        if counts is None:
-            rendered = await self._rendered(request)
-            counts = rendered.counts
-        default = self._endpoints[request.endpoint][0].model_fields["max_tokens"].default
-        longest = int(self._llm.model_config.max_model_len)
-        output = request_size.most_output(request.body, counts, default=default, longest=longest)
-        return MostTokens(sum(counts), output, rendered)
-
-    async def _rendered(self, request: EngineRequest) -> Rendered:
-        body_type, _, _ = self._endpoints[request.endpoint]
-        vllm_request = self._vllm_request(request)
-        with self._translated(vllm_request):
-            body = body_type.model_validate(vllm_request.body(request))
-            result = await self._renderer.render(request.endpoint, body)
-        if isinstance(result, ErrorResponse):
-            raise vllm_request.error(result.error.model_dump())
-        return Rendered(body, result)
-
-    def _vllm_request(self, request: EngineRequest) -> VllmRequest:
-        name = request.adapter.lora_name if request.adapter else self._base_name
-        return VllmRequest.of(request, name, greedy=self._greedy)
 
     async def abort(self, request: EngineRequest, usage: RequestUsage) -> None:
         """Abort what still runs of the request, and count the tokens it had generated. Ended requests are ignored."""
@@ -290,15 +256,6 @@ class EngineInstance:
         """Maximum tokens of one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)
 
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        return frozenset(self._llm.get_tokenizer().all_special_ids)
-
-    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Decode each token by itself, as vLLM's logprobs show it."""
-        tokenizer = self._llm.get_tokenizer()
-        return [tokenizer.decode([token_id]) for token_id in token_ids]
-
     def write_statistics(self) -> None:
         """Flush vLLM's buffered metrics."""
         if self._llm.logger_manager is None:
@@ -326,12 +283,8 @@ class EngineInstance:
             raise translation.from_validation(error) from None
         except VLLMClientError as error:
             raise vllm_request.refused(str(error), getattr(error, "parameter", None)) from None
-        except NoRoomForAnswer as error:
-            raise vllm_request.too_long(str(error)) from None
         except GenerationError:
             raise vllm_request.failed() from None
-        except ChatTemplateResolutionError:
-            raise InvalidRequest(_NO_TEMPLATE, param="messages") from None
         except Exception as error:
             # During a shutdown, different parts of the engine fail in different ways.
             if self.dead.is_set() or isinstance(error, EngineDeadError | EngineGenerateError | GracefulHTTPError):

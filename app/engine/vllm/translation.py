@@ -50,6 +50,8 @@ class VllmRequest:
         }
         if request.prompt is not None:
             server_fields |= {"chat_template": AS_IT_IS, "chat_template_kwargs": {"prompt": request.prompt}}
+        if request.token_ids is not None:
+            server_fields |= _tokenized(request, request.token_ids)
         if self.greedy and request.body.get("n", 1) > 1 and "temperature" not in request.body:
             server_fields["temperature"] = 1.0  # several answers need sampling; 1.0 is OpenAI's default
         return request.body | server_fields
@@ -98,6 +100,15 @@ def from_validation(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
     return InvalidRequest(f"{field or 'body'}: {first['msg']}"[:_MESSAGE_CHARS], param=field or None)
+
+
+def _tokenized(request: EngineRequest, token_ids: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
+    """Return the fields by which vLLM takes tokens instead of text."""
+    if request.endpoint is Endpoint.CHAT:
+        # vLLM's way for a decoding server to take the tokens of a prefilling one. It removes the field.
+        return {"kv_transfer_params": {"prompt_token_ids": list(token_ids[0])}}
+    # The answer repeats the prompt's text, which special tokens would change. So vLLM tokenizes the text again.
+    return {} if request.body.get("echo") else {"prompt": [list(ids) for ids in token_ids]}
 
 
 def _form(body: dict[str, Any]) -> str | None:

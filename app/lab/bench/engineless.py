@@ -7,7 +7,7 @@ since there is no engine to check it on.
 import json
 import multiprocessing
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable
-from app.engine.port import Answer, EngineRequest, Listener, MostTokens, Outcome, SmokeResult
+from app.engine.port import Answer, EngineRequest, Listener, Outcome, SmokeResult
 from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.main import create_app
 from app.services.access.caller_cache import CallerCache
@@ -62,8 +62,6 @@ class RefusedCall:
 class NoEngine:
     """Engine port for a server that only takes uploads. It refuses every request."""
 
-    special_token_ids: frozenset[int] = frozenset()
-
     async def start(self) -> None:
         """Do nothing: there is no engine to start."""
 
@@ -75,12 +73,6 @@ class NoEngine:
 
     def begin(self, request: EngineRequest) -> RefusedCall:
         return RefusedCall(request)
-
-    async def most_tokens(self, _request: EngineRequest) -> MostTokens:
-        return MostTokens(0, 0)
-
-    async def token_texts(self, _token_ids: Sequence[int]) -> list[str]:
-        raise EngineUnavailable("This server measures uploads only.")
 
     async def smoke(self, _key: VersionKey) -> SmokeResult:
         return SmokeResult(finite=True, has_effect=True)

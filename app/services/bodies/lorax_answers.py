@@ -3,15 +3,15 @@
 import json
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from app.domain.errors import EngineUnavailable
 from app.engine.port import EventStream
 from app.services.bodies.lorax import Generation
 
-#: Type of ``Inference.token_texts``.
-TokenTexts = Callable[[Sequence[int]], Awaitable[list[str]]]
+#: Decodes each token by itself, in order.
+TokenTexts = Callable[[Sequence[int]], list[str]]
 
 _PLACEHOLDER = "token_id:"
 _PREFIX = "data: "
@@ -22,7 +22,7 @@ _ERROR_TYPES = {"invalid_request_error": "validation", "service_unavailable_erro
 _INCOMPLETE = {"error": "The generation ended before it was complete.", "error_type": "incomplete_generation"}
 
 
-async def whole(
+def whole(
     generation: Generation, answer: dict[str, Any], *, special: frozenset[int], texts: TokenTexts
 ) -> dict[str, Any]:
     """Build LoRAX's ``GenerateResponse``: ``{"generated_text", "details"?}``.
@@ -39,7 +39,7 @@ async def whole(
     response: dict[str, Any] = {"generated_text": generation.prefix + choices[0]["text"]}
     if not generation.details:
         return response
-    texts_by_id = await _lookup(generation, choices, texts)
+    texts_by_id = _lookup(generation, choices, texts)
     details, *others = [_details(generation, choice, texts_by_id, special) for choice in choices]
     response["details"] = {**details, "prompt_tokens": len(choices[0]["prompt_token_ids"])}
     if others:
@@ -98,11 +98,11 @@ class LoraxEvents:
             self._fail(error_body(chunk["error"]))
             return
         for choice in chunk["choices"]:
-            await self._add(choice)
+            self._add(choice)
 
-    async def _add(self, choice: dict[str, Any]) -> None:
+    def _add(self, choice: dict[str, Any]) -> None:
         self._prompt_tokens = self._prompt_tokens or len(choice.get("prompt_token_ids") or ())
-        texts = await _lookup(self._generation, [choice], self._texts)
+        texts = _lookup(self._generation, [choice], self._texts)
         tokens = tokens_of(choice, texts, self._special, alternatives=self._generation.alternatives)
         share_text(tokens, choice["text"])
         self._tokens += len(tokens)
@@ -216,7 +216,7 @@ def _prefill(choice: dict[str, Any], texts: dict[int, str]) -> list[dict[str, An
     return prefill
 
 
-async def _lookup(generation: Generation, choices: list[dict[str, Any]], texts: TokenTexts) -> dict[int, str]:
+def _lookup(generation: Generation, choices: list[dict[str, Any]], texts: TokenTexts) -> dict[int, str]:
     """Look up the texts of tokens whose text is missing from the answer, by id."""
     ids: set[int] = set()
     for choice in choices:
@@ -229,7 +229,7 @@ async def _lookup(generation: Generation, choices: list[dict[str, Any]], texts: 
     if not ids:
         return {}
     ordered = sorted(ids)
-    return dict(zip(ordered, await texts(ordered), strict=True))
+    return dict(zip(ordered, texts(ordered), strict=True))
 
 
 def _placeholder_id(name: str) -> int:

@@ -1,22 +1,21 @@
 """Usage limits: admit requests against the limits of tenant, key and adapter, and settle them when they end."""
 
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from http import HTTPStatus
-from typing import Any
 
 from adapters.errors import AdapterError
 from app.domain.access import Caller
 from app.domain.adapters import ResolvedVersion
 from app.domain.errors import BudgetExceeded, InvalidRequest, Limited, LimitExceeded, TenoraError, row_of
 from app.domain.limits.limiter import LimitBreach, RateLimitStatus, Reservation, Subject, subjects_of
-from app.domain.limits.limits import COSTS, Limits
+from app.domain.limits.limits import COSTS, Limits, TokenBound
 from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left
 from app.domain.money import Price, amount_text
-from app.engine.port import Engine, EngineRequest, MostTokens
+from app.engine.port import EngineRequest
 from app.services.limits.accounts import Accounts, Decision
 from app.services.limits.prices import PriceService
 
@@ -25,28 +24,25 @@ EVERY_S = 5.0
 _BUDGETS = frozenset({"tokens_per_day", "tokens_per_month"}) | COSTS
 _MINUTES = frozenset({"requests_per_minute", "tokens_per_minute"})
 _TOKENS = _BUDGETS | {"tokens_per_minute", "tokens_per_request"}
-_NONE = MostTokens(0, 0)
 _NEVER_FITS = "This request can never fit. Ask for fewer tokens."
 _WAIT = "Wait for the time in Retry-After."
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens.
-
-    Attributes:
-        rendered: rendered prompts from token counting, for the engine.
-    """
+    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens."""
 
     request_id: str
     grant: Reservation
     standing: RateLimitStatus
     price: Price
-    rendered: Any = None
 
 
 class LimitService:
     """Limits of all callers.
+
+    Args:
+        most_tokens: returns the most tokens that a request can use. Called where a limit counts tokens.
 
     Attributes:
         accounts: accounts on which usage is counted.
@@ -54,8 +50,10 @@ class LimitService:
         refused: number of refused requests, by the name of the limit.
     """
 
-    def __init__(self, engine: Engine, accounts: Accounts, prices: PriceService) -> None:
-        self._engine, self.accounts, self.prices = engine, accounts, prices
+    def __init__(
+        self, most_tokens: Callable[[EngineRequest], TokenBound], accounts: Accounts, prices: PriceService
+    ) -> None:
+        self._most_tokens, self.accounts, self.prices = most_tokens, accounts, prices
         self.refused = dict.fromkeys((field.name for field in fields(Limits)), 0)
         #: Ids of requests that have begun and that no account has counted yet.
         self._uncounted: set[str] = set()
@@ -78,14 +76,17 @@ class LimitService:
         finally:
             self._uncounted.discard(request_id)
 
-    def refuse(self, caller: Caller) -> None:
-        """Early refusal: refuse a request before any work, if its caller is known to have no requests left.
+    def refuse(self, caller: Caller, version: ResolvedVersion | None = None) -> None:
+        """Early refusal: refuse a request before any work, if it is known that no requests are left.
+
+        Args:
+            version: version that the request names; None: the base model, or not known yet.
 
         Raises:
             LimitExceeded
         """
-        if refused := self.accounts.refusal(_limits(caller, None)):
-            self._granted(refused)
+        if refused := self.accounts.refusal(_limits(caller, version)):
+            self._granted(refused, shared=_shared(caller, version))
 
     async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
         """Reserve the most that a request can use, under all its limits or none.
@@ -98,19 +99,16 @@ class LimitService:
         Raises:
             LimitExceeded, BudgetExceeded
             InvalidRequest: the request can use more than any one request may.
-            EngineUnavailable, RegistryUnavailable
+            RegistryUnavailable
         """
-        limits = _limits(caller, version)
-        # Count tokens in advance only where a token limit applies, and not for a request that is refused anyway.
+        limits, price = _limits(caller, version), self.prices.of(version)
         counted = any(limit.counts_tokens for limit in limits.values())
-        refused = self.accounts.refusal(limits) if counted else None
-        most = await self._engine.most_tokens(request) if counted and not refused else _NONE
-        price = self.prices.of(version)
-        tokens, cost = most.prompt + most.output, price.most(most.prompt, most.output)
-        decision = refused or await self.accounts.take(request.request_id, limits, tokens, cost)
-        grant = self._granted(decision, shared=version is not None and version.owner != caller.tenant_slug)
+        most = self._most_tokens(request) if counted else TokenBound(0, 0)
+        cost = price.most(most.prompt, most.output)
+        decision = await self.accounts.take(request.request_id, limits, most.prompt + most.output, cost)
+        grant = self._granted(decision, shared=_shared(caller, version))
         self._uncounted.discard(request.request_id)
-        return Permit(request.request_id, grant, decision.standing, price, most.rendered)
+        return Permit(request.request_id, grant, decision.standing, price)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Return the remaining allowance of the caller's tenant and key, under ``tenant`` and ``key``.
@@ -148,6 +146,10 @@ def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Li
     subjects = subjects_of(caller.tenant_id or 0, caller.key_id, version.adapter_id if version else None)
     own = (caller.limits, caller.restrictions.limits)
     return dict(zip(subjects, (*own, version.limits) if version else own, strict=True))
+
+
+def _shared(caller: Caller, version: ResolvedVersion | None) -> bool:
+    return version is not None and version.owner != caller.tenant_slug
 
 
 def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:

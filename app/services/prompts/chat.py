@@ -1,21 +1,19 @@
-"""Chat prompts: render a checked chat body where the base's own chat template does not apply.
+"""Chat prompts: render a checked chat body.
 
 Order of precedence:
 
 1. the version's chat template
 2. the version's prompt format
 3. the server's prompt format
-
-Without any of them the engine renders the conversation with the base's template.
+4. the base's chat template
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.prompts import formats
+from app.services.prompts.base_template import BaseTemplate
 from app.services.prompts.templates import TemplateFailed, TemplatePool
 from app.settings import Settings
 
@@ -23,51 +21,46 @@ from app.settings import Settings
 _MARK = "20 7 1 83"
 _PATH = "defaults.chat_template"
 
-_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-
-def special_tokens(base: Path) -> dict[str, str]:
-    """Read the base tokenizer's special tokens by the names that templates use, such as ``bos_token``. Blocks."""
-    tokens: dict[str, str] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        try:
-            settings = json.loads((base / name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            continue
-        for token in _TOKENS:
-            value = settings.get(token)
-            text = value.get("content") if isinstance(value, dict) else value
-            if isinstance(text, str):
-                tokens[token] = text
-    return tokens
+_NO_TEMPLATE = (
+    "messages needs a chat template, and this model's base has none. Ask the operator to set TENORA_PROMPT_FORMAT, "
+    "or a template in the adapter's defaults."
+)
 
 
 class ChatPrompts:
-    """Renderer for versions and servers with a prompt form that differs from the base's."""
+    """Renderer of chats.
 
-    def __init__(self, settings: Settings, tokens: Mapping[str, str]) -> None:
-        self._format, self._tokens = settings.prompt_format, tokens
+    Args:
+        tokens: special tokens by the names that templates use.
+        base: the base's chat template; None if it has none.
+    """
+
+    def __init__(self, settings: Settings, tokens: Mapping[str, str], base: BaseTemplate | None) -> None:
+        self._format, self._tokens, self._base = settings.prompt_format, tokens, base
         self._pool = TemplatePool(settings.limits)
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def render(self, body: Mapping[str, Any], defaults: Mapping[str, Any], *, owner: str) -> str | None:
-        """Render the prompt of a checked chat body. Return None if the base's template applies.
+    async def render(self, body: Mapping[str, Any], defaults: Mapping[str, Any], *, owner: str) -> str:
+        """Render the prompt of a checked chat body.
 
         Args:
             defaults: defaults of the version that answers; empty for the base.
             owner: slug of the requesting tenant.
 
         Raises:
-            InvalidRequest: the template or format refuses the conversation, or the template fails.
+            InvalidRequest: the template or format refuses the conversation, the template fails, or there is none.
             UnsupportedField: the template or format does not support tools or tool calls.
             Busy: a template worker failed.
         """
         if "chat_template" in defaults:
             return await self._from_template(defaults["chat_template"], body, owner)
-        name = defaults.get("prompt_format") or self._format
-        return formats.render(name, body) if name else None
+        if name := defaults.get("prompt_format") or self._format:
+            return formats.render(name, body)
+        if self._base is None:
+            raise InvalidRequest(_NO_TEMPLATE, param="messages")
+        return await self._base.render(body)
 
     async def check(self, defaults: Mapping[str, Any], *, owner: str) -> None:
         """Render the defaults' chat template, if there is one, for a trial conversation of one user turn.
@@ -127,11 +120,6 @@ def _sentence(error: TemplateFailed) -> str:
 
 
 def _with_arguments(turn: dict[str, Any]) -> dict[str, Any]:
-    """Parse the arguments of a turn's tool calls into objects, as templates expect and the engine passes them."""
     if "tool_calls" not in turn:
         return turn
-    calls = [
-        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
-        for call in turn["tool_calls"]
-    ]
-    return {**turn, "tool_calls": calls}
+    return {**turn, "tool_calls": [formats.with_arguments(call) for call in turn["tool_calls"]]}

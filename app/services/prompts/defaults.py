@@ -75,18 +75,18 @@ def replaced_defaults(old: Mapping[str, Any], new: Mapping[str, Any], *, admin: 
 
 
 def apply_defaults(
-    endpoint: Endpoint, body: dict[str, Any], defaults: Mapping[str, Any], *, longest: int | None = None
+    endpoint: Endpoint, body: dict[str, Any], defaults: Mapping[str, Any], *, longest: int
 ) -> dict[str, Any]:
     """Fill the omitted fields of a checked body of an OpenAI route with defaults.
 
     Args:
-        longest: the engine's context length in tokens, a cap for ``max_tokens``; None if it is not known.
+        longest: the engine's context length in tokens, a cap for ``max_tokens``.
     """
     filled = {name: defaults[name] for name in SAMPLING if name in defaults and name not in body}
     if "max_completion_tokens" in body:
         filled.pop("max_tokens", None)
     if "max_tokens" in filled:
-        filled["max_tokens"] = max(_capped(filled["max_tokens"], longest), body.get("min_tokens", 0))
+        filled["max_tokens"] = max(min(filled["max_tokens"], longest), body.get("min_tokens", 0))
     if filled.get("temperature") == 0 and body.get("n", 1) > 1:
         del filled["temperature"]  # several answers need sampling
     if endpoint is Endpoint.CHAT and "system_prompt" in defaults and not _has_system_turn(body):
@@ -102,7 +102,7 @@ def lorax_generation(
     *,
     default_tokens: int,
     stream: bool | None,
-    longest: int | None = None,
+    longest: int,
 ) -> lorax.Generation:
     """Build the generation of a checked LoRAX body with defaults, see :func:`app.services.bodies.lorax.generation`.
 
@@ -113,7 +113,7 @@ def lorax_generation(
     filled = {lorax_name: defaults[name] for name, lorax_name in _LORAX.items() if name in defaults}
     filled = {lorax_name: value for lorax_name, value in filled.items() if lorax_name not in sent}
     if "max_new_tokens" in filled:
-        filled["max_new_tokens"] = _capped(filled["max_new_tokens"], longest)
+        filled["max_new_tokens"] = min(filled["max_new_tokens"], longest)
     if "stop" in defaults and not sent.get("stop"):
         filled["stop"] = defaults["stop"]
     if defaults.get("top_k", 0) > 0 and "top_k" not in sent:
@@ -145,10 +145,6 @@ def _lorax_temperature(sent: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
 
 def _both(path: str) -> InvalidRequest:
     return InvalidRequest(f"{path} cannot be combined with chat_template.", param=path)
-
-
-def _capped(tokens: int, longest: int | None) -> int:
-    return tokens if longest is None else min(tokens, longest)
 
 
 def _has_system_turn(body: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ Each format is a pure function from turns to the prompt string that its makers d
 format's BOS token in written form. The engine adds no second one when it tokenizes a chat prompt.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,11 +88,18 @@ def render(name: str, body: Mapping[str, Any]) -> str:
 
 def plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Flatten the content of checked messages to one text each. Parts are joined by newlines, as the engine does."""
-    return [{**message, "content": _text(message.get("content", ""))} for message in messages]
+    return [{**message, "content": plain_text(message.get("content", ""))} for message in messages]
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+def plain_text(content: str | Sequence[Mapping[str, str]]) -> str:
+    """Flatten the content of one checked message. Empty parts are left out, as in vLLM."""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content if part["text"])
+
+
+def with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the arguments of a checked tool call into an object, as templates expect and the engine passes them."""
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": json.loads(function["arguments"])}}
 
 
 def _llama_3_header(role: str) -> str:

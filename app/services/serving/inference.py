@@ -26,6 +26,7 @@ from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults, lorax_generation
+from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.models import allow, resolve_name, tenant_of, written
@@ -75,6 +76,7 @@ class InferenceService:
         engine: Inference,
         adapters: AdapterService,
         prompts: ChatPrompts,
+        tokens: PromptTokens,
         settings: Settings,
         *,
         base_name: str,
@@ -87,10 +89,10 @@ class InferenceService:
     ) -> None:
         self._readers, self._traffic, self._prefetcher = readers, traffic, prefetcher
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
-        self._engine, self._adapters, self._prompts, self._base_name = engine, adapters, prompts, base_name
+        self._engine, self._adapters, self._base_name = engine, adapters, base_name
+        self._prompts, self._tokens = prompts, tokens
         self._limits, self._head = settings.limits, settings.engine.lora_head
-        self._longest = longest = settings.engine.max_model_len
-        self._default_tokens = min(self._limits.max_new_tokens, longest or self._limits.max_new_tokens)
+        self._default_tokens = min(self._limits.max_new_tokens, tokens.context)
 
     async def complete(
         self,
@@ -121,7 +123,7 @@ class InferenceService:
             with stage("resolve"):
                 target = await self._target(caller, self._requested_name(body), body.get("user"))
             reader.found(target.version_id)
-            filled = apply_defaults(endpoint, checked, target.defaults, longest=self._longest)
+            filled = apply_defaults(endpoint, checked, target.defaults, longest=self._tokens.context)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
             return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
@@ -172,9 +174,9 @@ class InferenceService:
                 served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
             except (ContextLengthExceeded, InvalidRequest) as error:
                 raise lorax.in_lorax_words(error) from None
-        answer, special, texts = served.answer, self._engine.special_token_ids, self._engine.token_texts
+        answer, special, texts = served.answer, self._tokens.special_ids, self._tokens.texts
         if isinstance(answer, dict):
-            return replace(served, answer=await lorax_answers.whole(generation, answer, special=special, texts=texts))
+            return replace(served, answer=lorax_answers.whole(generation, answer, special=special, texts=texts))
         return replace(served, answer=lorax_answers.LoraxEvents(generation, answer, special=special, texts=texts))
 
     def _requested_name(self, body: dict[str, Any]) -> str | None:
@@ -199,7 +201,7 @@ class InferenceService:
         version = await resolve_name(self._adapters, caller, name, user)
         return _Target(name, version.key, written(version, caller), version.defaults, version)
 
-    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: _Target) -> str | None:
+    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: _Target) -> str:
         _, slug = tenant_of(caller)
         return await self._prompts.render(body, target.defaults, owner=slug)
 
@@ -210,7 +212,7 @@ class InferenceService:
             self._limits,
             default_tokens=self._default_tokens,
             stream=stream,
-            longest=self._longest,
+            longest=self._tokens.context,
         )
 
     async def _answer(self, caller: Caller, request: EngineRequest, target: _Target, body: Mapping[str, Any]) -> Served:
@@ -224,9 +226,9 @@ class InferenceService:
         if target.key:
             self._prefetcher.seen(target.key, request.tenant)
         with stage("limits"):
+            self._limiting.refuse(caller, target.resolved)
+            request = await self._tokens.tokenized(request)
             permit = await self._limiting.admit(caller, request, target.resolved)
-        if permit.rendered:
-            request = replace(request, rendered=permit.rendered)
         recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
         call = self._engine.begin(request)
         work = self._outcomes.observed(target.resolved, call, RequestTraits.of(body, recipient_id))

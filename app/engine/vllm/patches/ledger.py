@@ -166,20 +166,6 @@ _REQUIRED_ROWS = (
         required=True,
     ),
     Patch(
-        "render_cache",
-        (
-            "vllm.entrypoints.openai.completion.serving.OpenAIServingCompletion.online_renderer",
-            "vllm.entrypoints.openai.chat_completion.serving.OpenAIServingChat.online_renderer",
-        ),
-        (Process.SERVER,),
-        "render_cache.py",
-        "A prompt that fills the context gets an error that names no cause. A prompt that was rendered to count its "
-        "tokens would be rendered again",
-        _NONE_FILED,
-        "vLLM takes rendered prompts",
-        required=True,
-    ),
-    Patch(
         "stager",
         (
             "vllm.lora.lora_model.LoRAModel.from_lora_tensors",

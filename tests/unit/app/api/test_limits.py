@@ -108,14 +108,11 @@ def test_the_sdk_raises_what_its_users_catch(site: Site, admin: httpx.Client, un
 
 def test_a_budget_that_is_used_up_says_so(site: Site, admin: httpx.Client, unit: Unit) -> None:
     limited(admin, unit, tokens_per_month=100)
-    site.engine.most = 60
-    try:
+    with site.client(unit.key) as client:
+        body = {"prompt": [5] * 21, "max_tokens": 39}
         # No engine runs here, so nothing is used and each reservation is returned.
-        assert [ask(site, unit).status_code for _ in range(3)] == [503] * 3
-        site.engine.most = 101
-        refused = ask(site, unit)
-    finally:
-        site.engine.most = 0
+        assert [client.post("/v1/completions", json=body).status_code for _ in range(3)] == [503] * 3
+        refused = client.post("/v1/completions", json=body | {"max_tokens": 40, "n": 2})
     assert refused.status_code == 400
     assert (
         "tokens_per_month would be 101 with this request; the limit of this tenant is 100."

@@ -43,18 +43,17 @@ def test_what_is_no_price_is_named(admin: httpx.Client, body: object, status: in
 
 def test_a_budget_of_money_is_told_like_one_of_tokens(site: Site, admin: httpx.Client, unit: Unit) -> None:
     path = f"/admin/tenants/{unit.slug}"
-    assert admin.patch(path, json={"limits": {"cost_per_day": "0.0010"}}).json()["limits"]["cost_per_day"] == "0.001"
+    assert admin.patch(path, json={"limits": {"cost_per_day": "0.00010"}}).json()["limits"]["cost_per_day"] == "0.0001"
     assert admin.put("/admin/prices/base", json=PRICE).status_code == 200
-    site.engine.most = 2000
+    body = {"prompt": [5] * 14, "max_tokens": 50, "n": 4}
     try:
         with site.client(unit.key) as own:
-            refused = own.post("/v1/completions", json={"prompt": "x"})
+            refused = own.post("/v1/completions", json=body)
             error = refused.json()["error"]
             assert refused.status_code == 400
-            said = "cost_per_day would be 0.0012 with this request; the limit of this tenant is 0.001."
+            said = "cost_per_day would be 0.0001221 with this request; the limit of this tenant is 0.0001."
             assert error["message"].startswith(said)
-            admin.patch(path, json={"limits": {"cost_per_day": "0.0012"}})
-            assert own.post("/v1/completions", json={"prompt": "x"}).status_code == 503
+            admin.patch(path, json={"limits": {"cost_per_day": "0.0001221"}})
+            assert own.post("/v1/completions", json=body).status_code == 503
     finally:
-        site.engine.most = 0
         admin.delete("/admin/prices/base")

@@ -14,7 +14,7 @@ from app.api.middleware import RequestMiddleware
 from app.database.session import Database
 from app.domain.access import Caller
 from app.domain.errors import LimitExceeded, NotFound
-from app.domain.limits.limits import Limits
+from app.domain.limits.limits import Limits, TokenBound
 from app.domain.load_phases import LoadPhases
 from app.domain.usage import UsageRecord
 from app.engine.port import Endpoint, EngineEvent, EngineRequest
@@ -38,7 +38,7 @@ class Everything:
         self.engine = NoEngine()
         self.metrics = Metrics(self.engine, DiskCache(folder, LocalStore(folder / "blobs"), 2**20))
         database = Database(f"sqlite+aiosqlite:///{folder}/none.db")
-        self.limits = LimitService(self.engine, MemoryAccounts(database), PriceService(database))
+        self.limits = LimitService(lambda _: TokenBound(0, 0), MemoryAccounts(database), PriceService(database))
         self._frame = RequestMiddleware(_refusing, LimitSettings())
 
     async def see(self, name: str, number: int) -> None:

@@ -29,7 +29,7 @@ def translated(stream=None, inputs="Hello", **parameters):
     return generation({"inputs": inputs, "parameters": parameters}, LIMITS, default_tokens=20, stream=stream)
 
 
-async def texts(token_ids):
+def texts(token_ids):
     return [VOCABULARY[token_id] for token_id in token_ids]
 
 
@@ -46,7 +46,7 @@ def choice(text, token_ids, *, finish=None, stop_reason=None, names=None, **extr
 
 
 async def answered(wanted, *choices):
-    return await whole(wanted, {"choices": list(choices)}, special=frozenset({1, EOS}), texts=texts)
+    return whole(wanted, {"choices": list(choices)}, special=frozenset({1, EOS}), texts=texts)
 
 
 async def stream_of(*chunks, done=True):
@@ -218,7 +218,7 @@ async def test_a_whole_answer():
 
 async def test_a_whole_answer_without_details():
     answer = {"choices": [{"index": 0, "text": "Hello", "finish_reason": "length", "logprobs": None}]}
-    assert await whole(translated(), answer, special=frozenset(), texts=texts) == {"generated_text": "Hello"}
+    assert whole(translated(), answer, special=frozenset(), texts=texts) == {"generated_text": "Hello"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.params import merge_kwargs
@@ -69,8 +68,3 @@ def test_the_engine_takes_a_template_beside_the_messages(tmp_path: Path) -> None
         None, AS_IT_IS, {"prompt": PROMPT}, trust_request_chat_template=True
     )
     assert refusal is None
-
-
-def test_a_base_without_a_template_has_its_own_refusal(tmp_path: Path) -> None:
-    with pytest.raises(ChatTemplateResolutionError):
-        safe_apply_chat_template(STUB, tokenizer(tmp_path, None), [{"role": "user", "content": "x"}], tokenize=False)

@@ -11,7 +11,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
 )
 from vllm.entrypoints.openai.completion.protocol import CompletionLogProbs, CompletionResponse, CompletionResponseChoice
 
-from app.engine.request_size import most_output, prompt_count, token_counts
+from app.engine.request_size import prompt_count
 from app.engine.vllm.sse import without_nan, without_nulls
 
 
@@ -21,41 +21,6 @@ from app.engine.vllm.sse import without_nan, without_nulls
 def test_token_ids_are_one_prompt_however_many(prompt: object, count: int) -> None:
     """Each prompt is aborted by its own id. One id per token would stall the event loop."""
     assert prompt_count({"prompt": prompt}) == count
-
-
-@pytest.mark.parametrize(
-    ("body", "counts"),
-    [
-        ({"prompt": [5, 6, 7]}, [3]),
-        ({"prompt": [[5], [6, 7]]}, [1, 2]),
-        ({"prompt": "a text"}, None),
-        ({"prompt": ["a text", "and another"]}, None),
-        ({"prompt": []}, None),
-        ({"prompt": [5, 6, 7], "truncate_prompt_tokens": 2}, None),
-        ({"messages": []}, None),
-    ],
-)
-def test_token_ids_are_counted_without_the_engine(body: dict[str, object], counts: list[int] | None) -> None:
-    assert token_counts(body) == counts
-
-
-@pytest.mark.parametrize(
-    ("body", "counts", "default", "most"),
-    [
-        ({"max_tokens": 5}, [3], 16, 5),
-        ({}, [3], 16, 16),
-        ({"max_tokens": None}, [3], 16, 97),
-        ({}, [3], None, 97),
-        ({"max_tokens": 5, "n": 4}, [3, 8], 16, 40),
-        ({"max_tokens": 50}, [60, 99, 100, 120], 16, 41),
-        ({"max_completion_tokens": 7, "max_tokens": 5}, [3], None, 7),
-        ({"n": None}, [90], 16, 10),
-    ],
-)
-def test_a_sequence_gets_its_tokens_up_to_the_room(
-    body: dict[str, object], counts: list[int], default: int | None, most: int
-) -> None:
-    assert most_output(body, counts, default=default, longest=100) == most
 
 
 CHAT = {"id": "c", "created": 1, "model": "m", "usage": UsageInfo(prompt_tokens=3, total_tokens=4, completion_tokens=1)}

@@ -77,6 +77,23 @@ def test_the_server_has_the_last_word_in_a_request() -> None:
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "body", "fields"),
+    [
+        (Endpoint.CHAT, {"messages": []}, {"messages": [], "kv_transfer_params": {"prompt_token_ids": [1, 5]}}),
+        (Endpoint.COMPLETIONS, {"prompt": "x"}, {"prompt": [[1, 5]]}),
+        (Endpoint.COMPLETIONS, {"prompt": "x", "echo": False}, {"prompt": [[1, 5]], "echo": False}),
+        (Endpoint.COMPLETIONS, {"prompt": "x", "echo": True}, {"prompt": "x", "echo": True}),
+    ],
+)
+def test_vllm_gets_tokens_unless_the_answer_repeats_the_text(
+    endpoint: Endpoint, body: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    request = EngineRequest("1", endpoint, body, "prices", None, cache_salt="salt", token_ids=((1, 5),))
+    own = {"model": "7@ab", "request_id": "1", "cache_salt": "salt"}
+    assert VllmRequest.of(request, "7@ab").body(request) == own | fields
+
+
+@pytest.mark.parametrize(
     ("body", "temperature"),
     [
         ({"n": 2}, 1.0),

@@ -33,7 +33,6 @@ from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager, WorkerLoRAManager
 from vllm.platforms import current_platform
 from vllm.renderers.base import BaseRenderer
-from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.utils.ompmultiprocessing import OMPProcessManager
@@ -146,26 +145,7 @@ def test_vllm_says_which_processors_a_worker_is_to_have(monkeypatch: pytest.Monk
 def test_the_serving_objects_take_request_and_raw_request() -> None:
     assert parameters(OpenAIServingCompletion.create_completion) == ["self", "request", "raw_request"]
     assert parameters(OpenAIServingChat.create_chat_completion) == ["self", "request", "raw_request"]
-    for render in (OnlineRenderer.render_chat, OnlineRenderer.render_completion):
-        assert parameters(render)[:2] == ["self", "request"]
     assert parameters(init_app_state) == ["engine_client", "state", "args", "supported_tasks"]
-
-
-@pytest.mark.parametrize(
-    ("serving", "method"), [(OpenAIServingCompletion, "render_completion"), (OpenAIServingChat, "render_chat")]
-)
-async def test_the_serving_objects_renderer_can_be_replaced(serving: type, method: str) -> None:
-    async def check(_request: object) -> None:
-        """Find no fault with the model."""
-
-    async def render(request: object) -> object:
-        return "rendered", request
-
-    own: Any = serving.__new__(serving)
-    own._check_model, own._preflight = check, lambda _sequences: None
-    own.online_renderer = SimpleNamespace(**{method: render})
-    request = SimpleNamespace(n=1)
-    assert await getattr(own, f"{method}_request")(request) == ("rendered", request)
 
 
 def test_the_engines_inputs_say_when_they_came() -> None:

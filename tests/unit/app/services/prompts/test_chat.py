@@ -1,12 +1,11 @@
-"""Chat prompts: precedence of the version's template, its format, the server's format and the engine's template."""
-
-import json
+"""Chat prompts: precedence of the version's template, its format, the server's format and the base's template."""
 
 import pytest
 
 from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies.openai import chat_body
-from app.services.prompts.chat import ChatPrompts, special_tokens
+from app.services.prompts.base_template import BaseTemplate
+from app.services.prompts.chat import ChatPrompts
 from app.settings import LimitSettings, Settings
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -18,7 +17,7 @@ TOOL = {"type": "function", "function": {"name": "price"}}
 
 @pytest.fixture
 async def prompts():
-    prompts = ChatPrompts(Settings(limits={"template_seconds": 0.3}), TOKENS)
+    prompts = ChatPrompts(Settings(limits={"template_seconds": 0.3}), TOKENS, None)
     yield prompts
     await prompts.close()
 
@@ -31,12 +30,16 @@ async def render(prompts, defaults, *messages, **given):
     return await prompts.render(body(*messages, **given), defaults, owner="pricing")
 
 
-async def test_without_any_of_them_the_engine_s_own_template_decides(prompts):
-    assert await render(prompts, {"temperature": 0.5, "system_prompt": "x"}) is None
+async def test_without_any_of_them_the_bases_template_applies(prompts):
+    with pytest.raises(InvalidRequest, match="messages needs a chat template, and this model's base has none"):
+        await render(prompts, {"temperature": 0.5, "system_prompt": "x"})
+    based = ChatPrompts(Settings(), TOKENS, BaseTemplate("{{ bos_token }}{{ messages[0].content }}", TOKENS))
+    assert await render(based, {}) == "<s>Hi"
+    assert await render(based, {"prompt_format": "llama-2"}) == "<s>[INST] Hi [/INST]"
 
 
 async def test_the_server_s_format_and_what_wins_over_it():
-    prompts = ChatPrompts(Settings(prompt_format="llama-2"), TOKENS)
+    prompts = ChatPrompts(Settings(prompt_format="llama-2"), TOKENS, BaseTemplate("{{ 1 }}", TOKENS))
     try:
         assert await render(prompts, {}) == "<s>[INST] Hi [/INST]"
         assert (await render(prompts, {"prompt_format": "llama-3"})).startswith("<|begin_of_text|>")
@@ -110,11 +113,3 @@ async def test_a_template_is_tried_before_it_is_kept(prompts, defaults, message)
 async def test_a_template_that_works_is_kept(prompts):
     await prompts.check({"chat_template": TEMPLATE, "system_prompt": "Be short."}, owner="pricing")
     await prompts.check({"temperature": 0}, owner="pricing")
-
-
-def test_special_tokens_of_a_base(tmp_path):
-    assert special_tokens(tmp_path) == {}
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": "<a>", "unk_token": "<u>"}))
-    config = {"bos_token": {"content": "<s>", "lstrip": False}, "eos_token": "</s>", "pad_token": None, "add_bos": True}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert special_tokens(tmp_path) == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<u>"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.domain.errors import Forbidden, InvalidRequest, UnsupportedField
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, chat_body, completion_body
+from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MAX_TOKENS, chat_body, completion_body
 from app.services.prompts.defaults import (
     SAMPLING,
     apply_defaults,
@@ -31,17 +31,17 @@ def checked(raw, *, admin=False, limits=LIMITS):
     return checked_defaults(raw, limits=limits, admin=admin)
 
 
-def completion(defaults, *, longest=None, **given):
+def completion(defaults, *, longest=MAX_TOKENS, **given):
     body = completion_body({"prompt": "x", **given}, LIMITS)
     return apply_defaults(Endpoint.COMPLETIONS, body, defaults, longest=longest)
 
 
 def chat(defaults, *, messages=None, **given):
     body = chat_body({"messages": messages or [{"role": "user", "content": "x"}], **given}, LIMITS)
-    return apply_defaults(Endpoint.CHAT, body, defaults)
+    return apply_defaults(Endpoint.CHAT, body, defaults, longest=MAX_TOKENS)
 
 
-def generated(defaults, *, longest=None, **parameters):
+def generated(defaults, *, longest=MAX_TOKENS, **parameters):
     body = {"inputs": "x", "parameters": parameters}
     lorax.generation(body, LIMITS, default_tokens=5, stream=None)  # the service validates the request first
     return lorax_generation(body, defaults, LIMITS, default_tokens=5, stream=None, longest=longest).body
@@ -243,7 +243,8 @@ def test_the_default_length_on_lorax_routes_fits_the_engine():
 
 
 def test_a_lorax_body_without_parameters():
-    body = lorax_generation({"inputs": "x"}, {"max_tokens": 9}, LIMITS, default_tokens=5, stream=False).body
+    defaults = {"max_tokens": 9}
+    body = lorax_generation({"inputs": "x"}, defaults, LIMITS, default_tokens=5, stream=False, longest=99).body
     assert body == {"prompt": "x", "stream": False, "temperature": 0.0, "max_tokens": 9}
 
 

@@ -129,7 +129,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await nodes.register()
     await StoreOwner(database, store).ensure()
     trials = SmokeTestService(database, engine, readers, lambda: None)
-    prompts = ChatPrompts(settings, {})
+    prompts = ChatPrompts(settings, {}, None)
     publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
     for slug in ("pricing", "supply-chain"):
         await TenantService(database, CallerCache()).create(slug, actor="test")

@@ -123,7 +123,7 @@ async def test_a_body_is_refused_before_its_name_is_looked_up(node, caller):
 
 @pytest.mark.parametrize("head", [False, True])
 async def test_prompt_logprobs_are_refused_with_lora_head(node, caller, head):
-    settings = Settings(engine={"max_model_len": 64, "lora_head": head})
+    settings = Settings(engine={"lora_head": head})
     engine = Recorder({"choices": [{"text": "five", "finish_reason": "length"}]})
     inference = inference_service(node, engine, settings)
     for fields in ({"echo": True}, {"logprobs": 2}, {"echo": True, "logprobs": None}):
@@ -193,7 +193,7 @@ async def test_a_version_s_defaults_fill_what_the_request_leaves_open(node, call
         },
         {"messages": [user], "temperature": 0.25},
     ]
-    assert [request.prompt for request in engine.requests] == [None] * 4
+    assert [request.prompt for request in engine.requests] == ["<Be short.><x>", None, None, "<x>"]
 
 
 async def test_a_version_s_prompt_format_is_for_its_chats_only(node, caller):
@@ -204,7 +204,7 @@ async def test_a_version_s_prompt_format_is_for_its_chats_only(node, caller):
     await inference.complete(caller, "id", Endpoint.CHAT, {"messages": messages, "model": "prices@1"})
     await inference.complete(caller, "id", Endpoint.COMPLETIONS, {"prompt": "x", "model": "prices@1"})
     await inference.complete(caller, "id", Endpoint.CHAT, {"messages": messages})
-    assert [request.prompt for request in engine.requests] == ["<s>[INST] Be short.\n\nx [/INST]", None, None]
+    assert [request.prompt for request in engine.requests] == ["<s>[INST] Be short.\n\nx [/INST]", None, "<x>"]
 
 
 @pytest.mark.parametrize("name", ["chat_template", "chat_template_kwargs", "prompt_format", "add_generation_prompt"])

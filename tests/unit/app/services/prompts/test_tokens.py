@@ -1,0 +1,158 @@
+"""Tokens of requests: encoded once, refused beyond the context, bounded before they run."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from app.domain.errors import ContextLengthExceeded
+from app.domain.limits.limits import TokenBound
+from app.engine.port import Endpoint, EngineRequest
+from app.services.prompts.tokenizer import BaseTokenizer
+from app.services.prompts.tokens import PromptTokens, most_output
+
+CONTEXT = 8
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BaseTokenizer:
+    """Tokenizer with one token for each word, and a BOS with id 0."""
+    words = Tokenizer(models.WordLevel({"<s>": 0, "a": 1, "bc": 2}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return BaseTokenizer(words, frozenset({0}))
+
+
+@pytest.fixture
+def tokens(tokenizer: BaseTokenizer) -> PromptTokens:
+    return PromptTokens(tokenizer, context=CONTEXT)
+
+
+def request(body: dict[str, Any], prompt: str | None = None) -> EngineRequest:
+    endpoint = Endpoint.COMPLETIONS if prompt is None else Endpoint.CHAT
+    return EngineRequest("r", endpoint, body, "m", None, "salt", prompt)
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt", "token_ids"),
+    [
+        ({"prompt": "a bc"}, None, ((0, 1, 2),)),
+        ({"prompt": ["a", "bc bc"]}, None, ((0, 1), (0, 2, 2))),
+        ({"prompt": [2, 2, 9]}, None, ((2, 2, 9),)),
+        ({"prompt": [[2], [1, 2]]}, None, ((2,), (1, 2))),
+        ({"messages": []}, "a bc", ((1, 2),)),
+        ({"prompt": "a bc a", "truncate_prompt_tokens": 2}, None, ((2, 1),)),
+        ({"prompt": [1, 2, 9], "truncate_prompt_tokens": 2}, None, ((2, 9),)),
+        ({"messages": []}, " ", None),
+    ],
+)
+async def test_prompts_are_encoded(
+    tokens: PromptTokens, body: dict[str, Any], prompt: str | None, token_ids: tuple[tuple[int, ...], ...] | None
+) -> None:
+    asked = request(body, prompt)
+    assert await tokens.tokenized(asked) == replace(asked, token_ids=token_ids)
+
+
+async def test_a_long_text_has_the_same_tokens(tokenizer: BaseTokenizer) -> None:
+    made = await PromptTokens(tokenizer, context=10**6).tokenized(request({"prompt": "a bc " * 5000}))
+    assert made.token_ids == ((0, *(1, 2) * 5000),)
+
+
+WHOLE = (
+    "This model's maximum context length is 8 tokens. However, your prompt contains {}. "
+    "Please reduce the length of the input prompt."
+)
+FULL = WHOLE.format("8 input tokens, which leaves no room for an answer")
+LONG = WHOLE.format("9 input tokens, which exceeds this limit even without any output tokens")
+HUGE = WHOLE.format("25 characters (more than 24 characters, which is the upper bound for 8 input tokens)")
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt", "message"),
+    [
+        ({"prompt": "a " * 7}, None, FULL),
+        ({"prompt": "a " * 8}, None, LONG),
+        ({"prompt": ["a", "a " * 8]}, None, LONG),
+        ({"prompt": [5] * 8}, None, FULL),
+        ({"prompt": [[5], [5] * 9]}, None, LONG),
+        ({"prompt": "a" * 25}, None, HUGE),
+        ({"prompt": "a " * 20, "truncate_prompt_tokens": 8}, None, FULL),
+        ({"messages": []}, "a " * 8, FULL),
+        ({"messages": []}, "a " * 9, LONG),
+        ({"messages": []}, "a" * 25, HUGE),
+    ],
+)
+async def test_a_prompt_beyond_the_context_is_refused(
+    tokens: PromptTokens, body: dict[str, Any], prompt: str | None, message: str
+) -> None:
+    with pytest.raises(ContextLengthExceeded) as refused:
+        await tokens.tokenized(request(body, prompt))
+    assert refused.value.message == message
+    assert refused.value.param == ("prompt" if prompt is None else "messages")
+
+
+async def test_a_truncation_beyond_the_context_is_the_engines_to_refuse(tokens: PromptTokens) -> None:
+    asked = request({"prompt": "a " * 20, "truncate_prompt_tokens": 9})
+    assert (await tokens.tokenized(asked)).token_ids == ((1,) * 9,)
+
+
+async def test_without_a_tokenizer_texts_stay_and_are_bounded() -> None:
+    tokens = PromptTokens(None, context=CONTEXT)
+    for asked, prompt in (
+        (request({"prompt": "é"}), 5),
+        (request({"prompt": ["é", "abcdefgh"]}), 13),
+        (request({"messages": []}, "x"), 4),
+        (request({"prompt": "abcdefgh", "truncate_prompt_tokens": 2}), 2),
+    ):
+        assert await tokens.tokenized(asked) == asked
+        assert tokens.most(asked).prompt == prompt
+    with pytest.raises(ContextLengthExceeded):
+        await tokens.tokenized(request({"prompt": [5] * CONTEXT}))
+    assert tokens.texts([5, 6]) == ["token_id:5", "token_id:6"]
+    assert tokens.special_ids == frozenset()
+
+
+@given(texts=st.lists(st.text(alphabet="abc \n", min_size=1, max_size=20), min_size=1, max_size=4))
+def test_the_estimate_is_never_too_low(tokenizer: BaseTokenizer, texts: list[str]) -> None:
+    asked = request({"prompt": texts})
+    known = replace(asked, token_ids=tuple(tokenizer.encode(text, special=True) for text in texts))
+    exact, estimate = (PromptTokens(None, context=10**6).most(one) for one in (known, asked))
+    assert exact.prompt == sum(map(len, known.token_ids or ()))
+    assert estimate.prompt >= exact.prompt
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt", "bound"),
+    [
+        ({"prompt": [1, 2, 3]}, None, TokenBound(3, 5)),
+        ({"prompt": [1, 2, 3], "max_tokens": 2, "n": 3}, None, TokenBound(3, 6)),
+        ({"messages": []}, "a bc", TokenBound(2, 6)),
+        ({"messages": [], "max_completion_tokens": 1}, "a bc", TokenBound(2, 1)),
+    ],
+)
+async def test_the_bound_has_prompts_and_answers(
+    tokens: PromptTokens, body: dict[str, Any], prompt: str | None, bound: TokenBound
+) -> None:
+    assert tokens.most(await tokens.tokenized(request(body, prompt))) == bound
+
+
+@pytest.mark.parametrize(
+    ("body", "counts", "default", "most"),
+    [
+        ({"max_tokens": 5}, [3], 16, 5),
+        ({}, [3], 16, 16),
+        ({"max_tokens": None}, [3], 16, 97),
+        ({}, [3], None, 97),
+        ({"max_tokens": 5, "n": 4}, [3, 8], 16, 40),
+        ({"max_tokens": 50}, [60, 99, 100, 120], 16, 41),
+        ({"max_completion_tokens": 7, "max_tokens": 5}, [3], None, 7),
+        ({"n": None}, [90], 16, 10),
+    ],
+)
+def test_a_sequence_has_what_it_asks_for_and_what_there_is_room_for(
+    body: dict[str, object], counts: list[int], default: int | None, most: int
+) -> None:
+    assert most_output(body, counts, default=default, longest=100) == most
