@@ -4,6 +4,7 @@ import httpx
 import openai
 import pytest
 
+from app.engine.status import EngineState
 from tests.support.limit_names import NAMES
 from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts
@@ -118,6 +119,18 @@ def test_a_budget_that_is_used_up_says_so(site: Site, admin: httpx.Client, unit:
         "tokens_per_month would be 101 with this request; the limit of this tenant is 100."
         in refused.json()["error"]["message"]
     )
+
+
+def test_a_limit_on_tokens_needs_no_engine(site: Site, admin: httpx.Client, unit: Unit) -> None:
+    """The base has no tokenizer, so a text counts its bytes and three more."""
+    assert site.engine.state is EngineState.STOPPED
+    limited(admin, unit, tokens_per_request=20)
+    with site.client(unit.key) as client:
+        body = {"prompt": "x" * 13, "max_tokens": 4}
+        assert client.post("/v1/completions", json=body).status_code == 503  # only the engine is missing
+        refused = client.post("/v1/completions", json=body | {"max_tokens": 5})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith("tokens_per_request would be 21 with this request")
 
 
 def test_a_neighbour_feels_and_learns_nothing(site: Site, admin: httpx.Client, unit: Unit) -> None:
