@@ -1,7 +1,7 @@
 """Chat template of the base, rendered as vLLM renders it.
 
 The base's template is the operator's choice, and vLLM too renders it in the server's process. So it is compiled once
-and needs no child process, unlike the templates of versions: see docs/decisions/0042-tokens-of-the-gateway.md.
+and needs no child process, unlike the templates of versions: see docs/decisions/0044-tokens-of-the-gateway.md.
 """
 
 import asyncio
