@@ -14,6 +14,8 @@ from tests.support.server_fixtures import SLOTS, published
 
 __all__ = ["pricing", "supply_chain"]
 
+pytestmark = pytest.mark.slow
+
 # The same tests, against this module's server.
 for module in (test_openai_sdk, test_parity):
     globals().update({name: test for name, test in vars(module).items() if name.startswith("test_")})

@@ -119,7 +119,7 @@ def test_texts_have_the_tokens_of_transformers(pairs: dict[str, tuple[BaseTokeni
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, "demo"])
-def test_each_token_and_the_special_ones_are_those_of_transformers(
+def test_tokens_and_special_tokens_are_those_of_transformers(
     bases: dict[str, Path], pairs: dict[str, tuple[BaseTokenizer, Any]], name: str
 ) -> None:
     ours, theirs = pairs[name]

@@ -94,7 +94,7 @@ async def test_a_prompt_beyond_the_context_is_refused(
     assert refused.value.param == ("prompt" if prompt is None else "messages")
 
 
-async def test_a_truncation_beyond_the_context_is_the_engines_to_refuse(tokens: PromptTokens) -> None:
+async def test_the_engine_refuses_a_truncation_beyond_the_context(tokens: PromptTokens) -> None:
     asked = request({"prompt": "a " * 20, "truncate_prompt_tokens": 9})
     assert (await tokens.tokenized(asked)).token_ids == ((1,) * 9,)
 
@@ -152,7 +152,7 @@ async def test_the_bound_has_prompts_and_answers(
         ({"n": None}, [90], 16, 10),
     ],
 )
-def test_a_sequence_has_what_it_asks_for_and_what_there_is_room_for(
+def test_a_sequence_gets_its_tokens_up_to_the_room(
     body: dict[str, object], counts: list[int], default: int | None, most: int
 ) -> None:
     assert most_output(body, counts, default=default, longest=100) == most
