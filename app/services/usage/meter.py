@@ -106,8 +106,8 @@ class Meter:
         """Record the usage of an ended request. A request that never reached the engine has no record.
 
         Args:
-            streamed_tokens: output tokens of the events that were read. They are charged if the call has no final
-                outcome, as when its stream broke together with a remote engine.
+            streamed_tokens: output tokens of the events that were read. They and the prompt are charged if the call
+                has no final outcome, as when its stream broke together with a remote engine.
 
         Raises:
             RegistryUnavailable
@@ -121,8 +121,8 @@ class Meter:
         """Start ``settle`` in the background, for a request whose client has nothing left to wait for."""
         usage = entry.call.outcome.usage
         if usage is None and streamed_tokens:
-            # Only the engine knows the tokens of the prompt.
-            usage = TokenUsage(0, 0, streamed_tokens, ttft_s=None)
+            prompt_tokens = sum(map(len, entry.call.request.token_ids or ()))
+            usage = TokenUsage(prompt_tokens, 0, streamed_tokens, ttft_s=None)
         task = asyncio.create_task(self._settle(entry, usage, status, finish_reason))
         self._settling.add(task)
         task.add_done_callback(self._settled)

@@ -254,14 +254,14 @@ async def test_without_an_outcome_the_events_tokens_are_charged(engine, ledger, 
     meter = Meter(ledger, limits)
     source = Stream(engine, "r", events, has_outcome=False)
     permit = replace(PERMIT, price=Price(prompt=100, cached=10, output=1000))
-    stream = await metered(meter, engine, request(), source, permit)
+    stream = await metered(meter, engine, replace(request(), token_ids=((1, 2, 3),)), source, permit)
     with contextlib.suppress(EngineUnavailable):
         assert [one async for one in stream] == events
     await stream.aclose()
     await meter.close()
     (record,) = ledger.kept
-    assert (record.status, record.prompt_tokens, record.output_tokens, record.ttft_s) == (status, 0, tokens, None)
-    assert limits.seen == [("r", tokens, 1000 * tokens)]
+    assert (record.status, record.prompt_tokens, record.output_tokens, record.ttft_s) == (status, 3, tokens, None)
+    assert limits.seen == [("r", 3 + tokens, 300 + 1000 * tokens)]
 
 
 @pytest.mark.parametrize("read", [1, 2])
