@@ -207,8 +207,9 @@ class PeftFiles:
 
 
 def save_base(folder: Path) -> Path:
-    """Save the configuration of a tiny Llama without weights and return its folder."""
+    """Save configuration and chat template of a tiny Llama without weights and return its folder."""
     LlamaConfig(**TINY_LLAMA, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     return folder
 
 
