@@ -6,23 +6,27 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-clients lint docs bench clean environment locks client-locks
+.PHONY: serve test test-all test-faults test-clients lint docs bench clean environment locks client-locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora serve --demo
 
-# The workers share the tests by file. All tests of the shared engine run on one of them.
-PARALLEL := -n 2 --dist loadgroup
+# The workers share the tests by file. All tests with an engine run on one of them: see tests/conftest.py.
+PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.
-ALONE := tests/isolation tests/faults tests/unit/app/lab
+ALONE := tests/isolation tests/unit/app/lab
+# An engine for almost every fault, and an environment for each published client: test-faults, test-clients.
+APART := tests/faults tests/clients
 
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## and what is slow, or needs nginx and promtool (deploy/ci/prepare.sh) or the published clients
-	$(PYTHON) -m tests.clients.install
-	$(BIN)/python -m pytest -m slow $(PARALLEL) $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
+test-all: test  ## and what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
+	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
+
+test-faults: environment  ## each fault of an engine, a database, a store or a server
+	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 test-clients: environment  ## published clients, each in an environment of its own, against a demo server
 	$(PYTHON) -m tests.clients.install

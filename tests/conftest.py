@@ -5,9 +5,11 @@ The expensive fixtures are created once a run, and only if a test uses them. Tes
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.demo_fixture import trained_demo
 from tests.support.server_fixtures import keys, reference, server
@@ -17,19 +19,27 @@ __all__ = ["keys", "reference", "server", "trained_demo"]
 #: Chapters that are slow as a whole.
 SLOW = {"clients", "debian", "faults", "fuzz"}
 #: Chapters whose tests start servers.
-SERVERS = {"clients", "debian", "e2e", "engine"}
+SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
 
 # No test may fail because a machine is slow. Other options of the active profile stay, as on CI.
 settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow chapters. Keep each file on one worker, and all tests with an engine on one, as two share the cores."""
+    """Mark the chapters that are slow as a whole."""
     for item in items:
-        chapter = item.path.relative_to(Path(__file__).parent).parts[0]
-        if chapter in SLOW:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in SLOW:
             item.add_marker(pytest.mark.slow)
-        has_engine = chapter in SERVERS or "server" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("engine" if has_engine else item.nodeid.partition("::")[0]))
+
+
+class OneEngine(LoadScopeScheduling):
+    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "engine" if file.split("/")[1] in SERVERS else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return OneEngine(config, log)
