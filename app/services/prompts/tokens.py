@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.domain.errors import ContextLengthExceeded
+from adapters.fair_semaphore import FairSemaphore, QueueFull
+from app.domain.errors import Busy, ContextLengthExceeded
 from app.domain.limits.limits import TokenBound
 from app.engine.port import Endpoint, EngineRequest
 from app.services.prompts.tokenizer import BaseTokenizer
@@ -15,12 +16,18 @@ COMPLETION_TOKENS = 16
 
 #: Longer texts are encoded in a thread. The library releases the GIL, and a shorter text takes less than the hop.
 _INLINE_CHARS = 2_000
+#: Long texts that are encoded at the same time, and seconds that one waits for its turn. LoRAX' ``truncate`` allows
+#: texts of the size of a body, which take seconds.
+_AT_ONCE, _PATIENCE_S = 2, 10.0
+_RETRY_AFTER_S = 2
 #: Tokens that a tokenizer may add to the bytes of a text: BOS, EOS and a prefix.
 _ADDED_TOKENS = 3
 
 
 class PromptTokens:
     """Tokens of requests to one base.
+
+    Tenants take turns with long texts, so a tenant that sends many only delays itself.
 
     Args:
         tokenizer: the base's tokenizer; None if the engine tokenizes texts.
@@ -31,6 +38,7 @@ class PromptTokens:
 
     def __init__(self, tokenizer: BaseTokenizer | None, *, context: int) -> None:
         self._tokenizer, self.context = tokenizer, context
+        self._turns = FairSemaphore(_AT_ONCE)
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -48,6 +56,7 @@ class PromptTokens:
 
         Raises:
             ContextLengthExceeded: a prompt leaves no room for an answer.
+            Busy: too many long prompts are waiting.
         """
         prompts = _prompts(request)
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
@@ -90,7 +99,14 @@ class PromptTokens:
         def encode() -> list[tuple[int, ...]]:
             return [tokenizer.encode(text, special=special) for text in texts]
 
-        return encode() if sum(map(len, texts)) <= _INLINE_CHARS else await asyncio.to_thread(encode)
+        if sum(map(len, texts)) <= _INLINE_CHARS:
+            return encode()
+        try:
+            async with self._turns.place(request.tenant, patience_s=_PATIENCE_S):
+                return await asyncio.to_thread(encode)
+        except QueueFull:
+            message = "Too many long prompts are waiting to be tokenized. Try again later."
+            raise Busy(message, retry_after=_RETRY_AFTER_S) from None
 
     def _check(self, tokens: int, request: EngineRequest) -> None:
         if tokens == self.context:

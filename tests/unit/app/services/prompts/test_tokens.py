@@ -1,5 +1,7 @@
 """Tokens of requests: encoded once, refused beyond the context, bounded before they run."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from app.domain.errors import ContextLengthExceeded
+from app.domain.errors import Busy, ContextLengthExceeded
 from app.domain.limits.limits import TokenBound
 from app.engine.port import Endpoint, EngineRequest
 from app.services.prompts.tokenizer import BaseTokenizer
@@ -59,6 +61,50 @@ async def test_prompts_are_encoded(
 async def test_a_long_text_has_the_same_tokens(tokenizer: BaseTokenizer) -> None:
     made = await PromptTokens(tokenizer, context=10**6).tokenized(request({"prompt": "a bc " * 5000}))
     assert made.token_ids == ((0, *(1, 2) * 5000),)
+
+
+class SlowTokenizer(BaseTokenizer):
+    """Tokenizer that encodes only while ``may`` is set, and records the order of the texts."""
+
+    def __init__(self, tokenizer: BaseTokenizer) -> None:
+        self.longest_token, self.special_ids = tokenizer.longest_token, tokenizer.special_ids
+        self.may, self.texts_begun = threading.Event(), list[str]()
+
+    def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+        self.texts_begun.append(text[:1])
+        assert self.may.wait(60)
+        return (1,)
+
+
+async def test_tenants_take_turns_with_long_texts(tokenizer: BaseTokenizer) -> None:
+    """One tenant's long texts leave a thread to another's, and one tenant never has two."""
+    slow = SlowTokenizer(tokenizer)
+    tokens = PromptTokens(slow, context=10**6)
+
+    def sent(tenant: str) -> "asyncio.Task[EngineRequest]":
+        return asyncio.create_task(tokens.tokenized(replace(request({"prompt": tenant * 5000}), tenant=tenant)))
+
+    flood = [sent("a") for _ in range(20)]
+    await asyncio.sleep(0.05)
+    assert slow.texts_begun == ["a"]
+    other = sent("b")
+    await asyncio.sleep(0.05)
+    assert slow.texts_begun == ["a", "b"]
+    slow.may.set()
+    await asyncio.gather(other, *flood)
+    assert sorted(slow.texts_begun) == ["a"] * 20 + ["b"]
+
+
+async def test_who_waits_too_long_for_a_turn_is_told(tokenizer: BaseTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.services.prompts.tokens._PATIENCE_S", 0.01)
+    slow = SlowTokenizer(tokenizer)
+    tokens, long = PromptTokens(slow, context=10**6), request({"prompt": "a" * 5000})
+    first = asyncio.create_task(tokens.tokenized(long))
+    await asyncio.sleep(0.05)
+    with pytest.raises(Busy, match="Too many long prompts"):
+        await tokens.tokenized(long)
+    slow.may.set()
+    await first
 
 
 WHOLE = (
