@@ -74,7 +74,7 @@ def test_completions_stream(pricing: openai.OpenAI) -> None:
     while len(events) < 5 and max(events, default=0) < 8:
         *chunks, last = pricing.completions.create(**asked, stream=True, stream_options={"include_usage": True})
         events.append(sum(len(chunk.choices) for chunk in chunks))
-        assert 1 < len(chunks) <= 8 + 1
+        assert len(chunks) <= 8 + 1
         assert last.usage is not None
         assert last.usage.completion_tokens == 8
         assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole

@@ -260,6 +260,7 @@ def test_a_chat_template_that_differs_is_not_used(
     tmp_path_factory, tmp_path, clean_environment, adapter_folder, folder_has, said
 ):
     base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
+    (base / "chat_template.jinja").unlink()  # it would come before this one
     (base / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ base }}"}))
     settings = Settings(
         home=tmp_path / "home", base_model=str(base), engine={"max_lora_rank": MAX_RANK, "max_loras": 4}
