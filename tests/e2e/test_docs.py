@@ -69,8 +69,9 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def demo(trained_demo: Demo) -> Iterator[DemoServer]:
-    home, port = trained_demo.base.parent.parent, free_port()
+def demo(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoServer]:
+    home, port = tmp_path_factory.mktemp("home"), free_port()
+    (home / "demo").symlink_to(trained_demo.base.parent)
     with (home / "server.log").open("wb") as log:
         command = [TENORA, "serve", "--demo", "--port", str(port)]
         process = subprocess.Popen(command, env=_environment(home), stdout=log, stderr=log)
