@@ -122,7 +122,8 @@ async def test_only_versions_of_the_alias_answer_and_none_fails(
     assert not strangers
     assert len({answer.version for answer in answers}) > PUBLISHES // 2
     logger.info("%d answers, %d states, memory %.3f of before", len(answers), len(timeline.states), after / before)
-    assert abs(after - before) / before <= 0.05
+    # It may be less: the engine returns freed memory once a minute, on a busy machine after the first measurement.
+    assert after / before <= 1.05
 
 
 @dataclass(frozen=True)
