@@ -33,17 +33,19 @@ async def until_disconnect(receive: Receive, work: Awaitable[Result]) -> Result:
     watching = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+    except asyncio.CancelledError:
+        await _abandon(working)
+        raise
     finally:
         watching.cancel()
-        if not working.done():
-            await _abandon(working)
+    if working.done():
+        return working.result()
+    await _abandon(working)
     raise ClientDisconnect
 
 
 async def _abandon(working: "asyncio.Future[Any]") -> None:
-    """Cancel work whose client is gone, and close the stream that it may still return: no response will."""
+    """Cancel work that has lost its client, and close the stream that it may have returned: no response will."""
     working.cancel()
     await asyncio.wait((working,))
     if working.cancelled() or working.exception():

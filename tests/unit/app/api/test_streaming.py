@@ -194,6 +194,34 @@ async def test_a_disconnect_after_the_answer_cancels_nothing():
     assert await asyncio.create_task(request()) == 0
 
 
+@pytest.mark.parametrize("steps", range(1, 9))
+async def test_an_answer_of_a_cancelled_request_is_closed(steps):
+    """Cancel a request around the turn in which its answer arrives. No other code would release its slot."""
+    made, closed = [], []
+
+    class Events:
+        async def aclose(self):
+            closed.append(self)
+
+    async def work():
+        for _ in range(3):
+            await asyncio.sleep(0)
+        made.append(Events())
+        return Served(made[0], None)
+
+    request = asyncio.ensure_future(until_disconnect(Client().receive, work()))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    request.cancel()
+    try:
+        served = await request
+    except asyncio.CancelledError:
+        assert closed == made
+    else:
+        assert served.answer is made[0]
+        assert not closed
+
+
 async def test_a_connection_that_fails_is_gone():
     async def receive():
         raise ConnectionResetError
