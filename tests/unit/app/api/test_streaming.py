@@ -200,7 +200,15 @@ async def test_an_answer_of_a_cancelled_request_is_closed(steps):
     made, closed = [], []
 
     class Events:
-        async def aclose(self):
+        """Stream without events, as `EventStream` asks."""
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self) -> str:
+            raise StopAsyncIteration
+
+        async def aclose(self) -> None:
             closed.append(self)
 
     async def work():
