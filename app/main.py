@@ -26,14 +26,17 @@ from app.api import (
     limits,
     lorax,
     merges,
+    messages,
     metrics,
     models,
     openai,
     openapi_document,
     pins,
     prices,
+    responses,
     shares,
     tenants,
+    tokenize,
     upload_sessions,
     uploads,
     usage,
@@ -41,7 +44,7 @@ from app.api import (
 from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
 from app.api.middleware import RequestMiddleware
-from app.api.schemas import LoraxErrorOut, answers
+from app.api.schemas import AnthropicErrorOut, LoraxErrorOut, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
@@ -52,7 +55,7 @@ from app.wiring.node import node_name
 _CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Response headers that a page's script may read.
 _CORS_EXPOSED = (
-    *("etag", "location", "retry-after", "server-timing", "x-request-id", "x-should-retry"),
+    *("etag", "location", "request-id", "retry-after", "server-timing", "x-request-id", "x-should-retry"),
     *("x-tenora-adapter", "x-tenora-ignored", "x-tenora-load-ms"),
     *(f"x-ratelimit-{value}-{unit}" for value in ("limit", "remaining", "reset") for unit in ("requests", "tokens")),
 )
@@ -120,6 +123,10 @@ def _include_routers(app: FastAPI) -> None:
     # Routes are matched in this order: inference comes first.
     app.include_router(openai.router, responses=answers(400, 404, 409, 410, 429))
     app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 429, model=LoraxErrorOut))
+    app.include_router(responses.router, responses=answers(400, 404, 409, 410, 429))
+    app.include_router(messages.router, responses=answers(400, 404, 409, 410, 429, model=AnthropicErrorOut))
+    app.include_router(tokenize.router, responses=answers(400, 404, 409, 410, 429))
+    app.include_router(responses.stored, responses=answers(404))
     app.include_router(models.router, responses=answers(404, 409))
     app.include_router(tenants.router)
     app.include_router(tenants.own)

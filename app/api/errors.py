@@ -29,13 +29,17 @@ from app.domain.errors import (
     TenoraError,
     row_of,
 )
-from app.observability.context import note_error
+from app.observability.context import CURRENT, note_error
+from app.services.bodies.anthropic_answers import error_body, error_type
 from app.services.bodies.parsing import Unusable
 
 logger = logging.getLogger(__name__)
 
 #: LoRAX routes, whose clients expect LoRAX's error envelope.
 LORAX_PATHS = frozenset({"/", "/generate", "/generate_stream"})
+
+#: Anthropic's routes, whose clients expect Anthropic's error envelope.
+ANTHROPIC_PATHS = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
 
 #: Row of an unexpected error.
 INTERNAL = Row(500, "server_error", "internal_error")
@@ -103,8 +107,7 @@ def error_response(path: str, error: Exception) -> Response:
     # The middleware that catches an unexpected error logs it with its traceback.
     if problem.row.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.row is not INTERNAL:
         logger.warning("Request failed with %s (%s): %s", problem.row.code, type(error).__name__, error)
-    body = lorax_body(problem) if path in LORAX_PATHS else openai_body(problem)
-    return JSONResponse(body, problem.row.status, _headers(problem))
+    return JSONResponse(body_of(path, problem), problem.row.status, _headers(problem))
 
 
 def problem_of(error: Exception) -> Problem:
@@ -135,6 +138,16 @@ def problem_of(error: Exception) -> Problem:
         return Problem(row, _NEUTRAL[BlobNotFound], retry_after=_REPAIR_S, headers={"x-should-retry": "false"})
     retry_after = error.retry_after if isinstance(error, StorageError) else None
     return Problem(row, _NEUTRAL[type(error)], retry_after=retry_after)
+
+
+def body_of(path: str, problem: Problem) -> dict[str, Any]:
+    """Build the error envelope of the API to which a path belongs."""
+    if path in LORAX_PATHS:
+        return lorax_body(problem)
+    if path in ANTHROPIC_PATHS:
+        request = CURRENT.get()
+        return error_body(error_type(problem.row.status), problem.message, request.request_id if request else None)
+    return openai_body(problem)
 
 
 def openai_body(problem: Problem) -> dict[str, Any]:

@@ -1,13 +1,10 @@
-"""OpenAPI fragments of the inference routes, generated from the parsers' allow-lists."""
+"""OpenAPI fragments of the inference routes, generated from the list of fields."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from app.api.inference_headers import DEADLINE, IGNORED
-from app.services.bodies.lorax import IGNORED as IGNORED_PARAMETERS
-from app.services.bodies.lorax import PARAMETERS
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
-from app.services.bodies.openai import IGNORED as IGNORED_FIELDS
+from app.services.bodies import field_table
+from app.services.bodies.field_table import LORAX, FieldTable
 
 _STRING: dict[str, Any] = {"type": ["string", "null"]}
 _BOOLEAN: dict[str, Any] = {"type": ["boolean", "null"]}
@@ -22,19 +19,29 @@ _TYPES: dict[str, dict[str, Any]] = {
     "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
     "stop": {"type": ["string", "array", "null"]},
     **dict.fromkeys(("model", "adapter_id", "user", "guided_regex"), _STRING),
-    **dict.fromkeys(("stream", "echo", "details", "do_sample", "return_full_text"), _BOOLEAN),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens", "n", "seed", "top_k"), _COUNT),
-    **dict.fromkeys((*IGNORED_FIELDS, *IGNORED_PARAMETERS), _IGNORED),
+    **dict.fromkeys(
+        ("stream", "echo", "details", "do_sample", "return_full_text", "add_special_tokens", "return_token_strs"),
+        _BOOLEAN,
+    ),
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "n", "seed", "top_k"), _COUNT
+    ),
+    "stop_sequences": {"type": ["array", "null"], "items": {"type": "string"}},
+    "input": {"type": ["string", "array"]},
+    "instructions": _STRING,
+    "system": {"type": ["string", "array", "null"]},
+    "tokens": {"type": "array", "items": {"type": "integer"}},
     **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), _NUMBER),
 }
 
 
-def _object(names: Iterable[str], *required: str) -> dict[str, Any]:
-    properties = {name: _TYPES.get(name, {}) for name in sorted(names)}
-    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
+def _object(table: FieldTable) -> dict[str, Any]:
+    properties = {name: _IGNORED if name in table.ignored else _TYPES.get(name, {}) for name in sorted(table.names)}
+    required = [*table.required]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-_PARAMETERS: dict[str, Any] = {**_object(PARAMETERS), "type": ["object", "null"]}
+_PARAMETERS: dict[str, Any] = {**_object(LORAX), "type": ["object", "null"]}
 _LORAX: dict[str, Any] = {
     "type": "object",
     "properties": {"inputs": {"type": "string", "minLength": 1}, "parameters": _PARAMETERS, "stream": _BOOLEAN},
@@ -118,8 +125,46 @@ def _documented(
     }
 
 
-COMPLETION = _documented(_object({*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"), _CHOICES, _OPENAI_DATA)
-CHAT = _documented(_object({*CHAT_FIELDS, *MODEL_FIELDS}, "messages"), _CHOICES, _OPENAI_DATA)
+def _answer(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """Build the schema of an answer of which the most important fields are described."""
+    return {"type": "object", "properties": properties, "required": [*required, *properties]}
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_INTEGER: dict[str, Any] = {"type": "integer"}
+_OBJECTS: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
+_TOKENS: dict[str, Any] = {"type": "array", "items": _INTEGER}
+_RESPONSE = _answer(
+    "usage",
+    "incomplete_details",
+    id=_TEXT,
+    object={"const": "response"},
+    created_at=_INTEGER,
+    status={"enum": ["completed", "incomplete"]},
+    model=_TEXT,
+    output=_OBJECTS,
+    store={"const": False},
+)
+_MESSAGE_OUT = _answer(
+    "stop_sequence",
+    id=_TEXT,
+    type={"const": "message"},
+    role={"const": "assistant"},
+    model=_TEXT,
+    content=_OBJECTS,
+    stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+    usage={"type": "object"},
+)
+_TOKENIZED = _answer(count=_INTEGER, max_model_len=_INTEGER, tokens=_TOKENS)
+_EVENT_DATA = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"type": "object"}}
+
+COMPLETION = _documented(_object(field_table.COMPLETIONS), _CHOICES, _OPENAI_DATA)
+CHAT = _documented(_object(field_table.CHAT), _CHOICES, _OPENAI_DATA)
+RESPONSES = _documented(_object(field_table.RESPONSES), _RESPONSE, _EVENT_DATA)
+MESSAGES = _documented(_object(field_table.MESSAGES), _MESSAGE_OUT, _EVENT_DATA)
+COUNT_TOKENS = _documented(_object(field_table.COUNT_TOKENS), _answer(input_tokens=_INTEGER))
+TOKENIZE = _documented(_object(field_table.TOKENIZE), _TOKENIZED)
+DETOKENIZE = _documented(_object(field_table.DETOKENIZE), _answer(prompt=_TEXT))
 GENERATE = _documented(_LORAX, _GENERATED)
 GENERATE_STREAM = _documented(_LORAX, None, _LORAX_DATA)
 COMPAT_GENERATE = _documented(_LORAX, {"type": "array", "items": _GENERATED}, _LORAX_DATA)

@@ -3,14 +3,11 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.api.auth import inference_caller
-from app.api.inference_headers import deadline_of
+from app.api.inference_calls import Call, run
 from app.api.inference_schemas import COMPAT_GENERATE, GENERATE, GENERATE_STREAM
-from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
-from app.api.streaming import answer_response, until_disconnect
+from app.api.streaming import answer_response
 from app.services.serving.inference import Served
-from app.wiring.gateway import Gateway
 
 router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
 
@@ -43,11 +40,10 @@ async def compat_generate(request: Request) -> Response:
 
 
 async def _served(request: Request, *, stream: bool | None) -> Served:
-    caller = await inference_caller(request)
-    gateway: Gateway = request.state.gateway
-    request_id = request.state.request_id
-    async with gateway.limits.counted(caller, request_id):
-        deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = gateway.inference.generate(caller, request_id, body, stream=stream, deadline_s=deadline_s)
-        async with gateway.key_watch.holding(caller.key_id):
-            return await until_disconnect(request.receive, work)
+    async def generate(call: Call) -> Served:
+        inference = call.gateway.inference
+        return await inference.generate(
+            call.caller, call.request_id, call.body, stream=stream, deadline_s=call.deadline_s
+        )
+
+    return await run(request, generate)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.body_pace import BodyPace
 from app.api.content_encoding import NAME, Decompressor, encoding_of
-from app.api.errors import LORAX_PATHS, error_response
+from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS, error_response
 from app.api.multipart import OPTIONS_BYTES
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from app.domain.uploads import MAX_PART_BYTES
@@ -49,7 +49,11 @@ REFUSED = "refused"
 _CLOSE = (b"connection", b"close")
 
 #: Routes whose bodies contain prompts.
-_PROMPT_PATHS = LORAX_PATHS | {"/v1/completions", "/v1/chat/completions"}
+_PROMPT_PATHS = (
+    LORAX_PATHS
+    | ANTHROPIC_PATHS
+    | {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/tokenize", "/v1/detokenize"}
+)
 
 #: Routes polled by load balancers and Prometheus.
 _POLLED = frozenset({"/health", "/health/live", "/health/ready", "/metrics"})
@@ -104,6 +108,7 @@ class _Exchange:
         "_decompressor",
         "_gateway",
         "_headers",
+        "_own_headers",
         "_pace",
         "_read",
         "_receive",
@@ -132,6 +137,10 @@ class _Exchange:
             begin_trace(self._context, tracer, _header(scope, b"traceparent"))
         scope["state"]["request_id"] = request_id
         self._headers = [(b"x-request-id", request_id.encode())]
+        if scope["path"] in ANTHROPIC_PATHS:
+            # Anthropic's client reads the id from this header.
+            self._headers.append((b"request-id", request_id.encode()))
+        self._own_headers = len(self._headers)
 
     def read_head(self) -> Exception | None:
         """Read the request's headers and record the client's request id.
@@ -158,7 +167,7 @@ class _Exchange:
                 encodings.append(value)
             elif name == b"x-request-id":
                 shown = _UNPRINTABLE.sub(b"", value)[:_MAX_CLIENT_ID]
-                self._headers[1:] = [(b"x-client-request-id", shown)]
+                self._headers[self._own_headers :] = [(b"x-client-request-id", shown)]
         if encodings and has_body:
             refusal = refusal or self._encoded(b",".join(encodings))
         self._unread = has_body and is_small and refusal is None

@@ -1,16 +1,14 @@
-"""OpenAI's inference routes."""
+"""OpenAI's routes of completions and chats."""
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.api.auth import inference_caller
-from app.api.inference_headers import deadline_of
+from app.api.inference_calls import Call, run
 from app.api.inference_schemas import CHAT, COMPLETION
-from app.api.json_bodies import read_object
 from app.api.plain_route import PlainRoute
-from app.api.streaming import answer_response, until_disconnect
+from app.api.streaming import answer_response
 from app.engine.port import Endpoint
-from app.wiring.gateway import Gateway
+from app.services.serving.inference import Served
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
@@ -26,12 +24,8 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def _answer(request: Request, endpoint: Endpoint) -> Response:
-    caller = await inference_caller(request)
-    gateway: Gateway = request.state.gateway
-    request_id = request.state.request_id
-    async with gateway.limits.counted(caller, request_id):
-        deadline_s, body = deadline_of(request), await read_object(request, caller)
-        work = gateway.inference.complete(caller, request_id, endpoint, body, deadline_s=deadline_s)
-        async with gateway.key_watch.holding(caller.key_id):
-            served = await until_disconnect(request.receive, work)
-    return answer_response(served)
+    async def complete(call: Call) -> Served:
+        inference = call.gateway.inference
+        return await inference.complete(call.caller, call.request_id, endpoint, call.body, deadline_s=call.deadline_s)
+
+    return answer_response(await run(request, complete))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 
-from app.api.errors import LORAX_PATHS
+from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS
 from app.api.idempotency import PATHS
-from app.api.schemas import ERRORS, ErrorOut, LoraxErrorOut
+from app.api.schemas import ERRORS, AnthropicErrorOut, ErrorOut, LoraxErrorOut
 from app.services.access.idempotency import HEADER
 
 _SECURITY_SCHEMES = {
@@ -53,10 +54,16 @@ def _complete(document: dict[str, Any]) -> None:
             errors += [400, 409]
         if "requestBody" in operation:
             errors += [400, 413, 415]
-        envelope = LoraxErrorOut if path in LORAX_PATHS else ErrorOut
+        envelope = _envelope(path)
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{envelope.__name__}"}}}
         for status in errors:
             operation["responses"].setdefault(str(status), {"description": ERRORS[status], "content": content})
+
+
+def _envelope(path: str) -> type[BaseModel]:
+    if path in LORAX_PATHS:
+        return LoraxErrorOut
+    return AnthropicErrorOut if path in ANTHROPIC_PATHS else ErrorOut
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

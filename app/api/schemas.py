@@ -1,7 +1,7 @@
 """JSON schemas of the administrative routes."""
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -228,6 +228,19 @@ class LoraxErrorOut(BaseModel):
 
     error: str
     error_type: str
+
+
+class AnthropicErrorDetail(BaseModel):
+    type: str
+    message: str
+
+
+class AnthropicErrorOut(BaseModel):
+    """Anthropic's error envelope."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+    request_id: str | None
 
 
 def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:

@@ -63,7 +63,7 @@ def answer_response(served: Served, *, in_list: bool = False) -> Response:
         # Faster than json.dumps (see docs/decisions/0029-request-path-overhead.md). JSON has no NaN: write null.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")
         return Response(content, headers=headers, media_type="application/json")
-    return EventResponse(served.answer, headers)
+    return EventResponse(served.answer, headers, final_event=served.last_event)
 
 
 def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None]:

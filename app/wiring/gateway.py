@@ -52,6 +52,7 @@ from app.services.rollout.outcomes import Outcomes
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import ModelService
+from app.services.serving.tokenization import TokenizationService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
@@ -249,6 +250,17 @@ class Gateway:
             prefetcher=self._prefetcher,
             limiting=self.limits,
             meter=self.meter,
+        )
+
+    @cached_property
+    def tokenization(self) -> TokenizationService:
+        return TokenizationService(
+            self.adapters,
+            self.prompts,
+            self._tokens,
+            self.limits,
+            self.settings.limits,
+            base_name=self.base.name,
         )
 
     @cached_property

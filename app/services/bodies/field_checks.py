@@ -14,6 +14,7 @@ Check = Callable[[Any, str, LimitSettings], Any]
 _USER_CHARS = 512
 _LOGIT_BIASES = 300
 _STOP_TOKEN_IDS = 128
+_METADATA, _METADATA_NAME_CHARS, _METADATA_CHARS = 16, 64, 512
 MAX_TOKEN_ID = 2**31 - 1
 
 #: OpenAI pads events with random text against observers of their lengths. The padding is no part of the answer.
@@ -149,6 +150,27 @@ def logit_bias(value: Any, path: str, _: LimitSettings) -> dict[str, float]:
         if type(bias) not in (int, float) or not -100 <= bias <= 100:
             raise refuse(f"{path}.{token}", bias, "a number from -100 to 100")
     return value
+
+
+def metadata(value: Any, path: str, _: LimitSettings) -> dict[str, str]:
+    """Check OpenAI's metadata: a few names with texts."""
+    if not isinstance(value, dict) or len(value) > _METADATA:
+        raise refuse(path, value, f"an object of at most {_METADATA} names with texts")
+    for name, item in value.items():
+        if len(name) > _METADATA_NAME_CHARS:
+            raise InvalidRequest(
+                f"{path} has a name of {len(name)} characters; the limit is {_METADATA_NAME_CHARS}.", param=path
+            )
+        if not isinstance(item, str) or len(item) > _METADATA_CHARS:
+            raise refuse(f"{path}.{name}", item, f"a string of at most {_METADATA_CHARS} characters")
+    return value
+
+
+def tokens(value: Any, path: str, _: LimitSettings) -> list[int]:
+    """Check an array of token ids."""
+    if not isinstance(value, list):
+        raise refuse(path, value, "an array of token ids")
+    return token_ids(value, path)
 
 
 def token_ids(value: list[Any], path: str) -> list[int]:

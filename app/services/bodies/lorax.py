@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import ContextLengthExceeded, InvalidRequest, TenoraError, UnsupportedField
-from app.services.bodies import field_checks, structured
-from app.services.bodies.field_checks import Check, boolean, fields, integer, integer_up_to, number, one_of, refuse
-from app.services.bodies.openai import MAX_TOKENS
+from app.services.bodies import field_checks
+from app.services.bodies.field_checks import boolean, fields, refuse
+from app.services.bodies.field_table import LORAX
 from app.settings import LimitSettings
 
 
@@ -42,47 +42,6 @@ class Generation:
     alternatives: int
     seed: int | None
 
-
-def _response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
-    """Translate to vLLM's ``structured_outputs``."""
-    form = fields(value, path, {"type", "schema"}, required=("type",))
-    one_of("json_object")(form["type"], f"{path}.type", limits)
-    if "schema" not in form:
-        return {"json_object": True}
-    return {"json": structured.schema(form["schema"], f"{path}.schema", limits)}
-
-
-#: ``typical_p`` could change the answer and is ignored all the same, the only exception to the rule. LangChain's client
-#: of this protocol sends 0.95 with every request.
-IGNORED = frozenset({"typical_p"})
-
-# lorax-client sends every parameter, most of them as null, and null counts as not sent. These are not supported, so
-# a value that asks for them is refused: merged_adapters, api_token, watermark, adapter sources other than this server.
-PARAMETERS: dict[str, Check] = {
-    "adapter_id": lambda value, path, _: field_checks.text(value, path),
-    "adapter_source": one_of("local"),
-    "do_sample": boolean,
-    "max_new_tokens": integer(1, MAX_TOKENS),
-    "ignore_eos_token": boolean,
-    "repetition_penalty": number(0.01, 100),
-    "frequency_penalty": number(-2, 2),
-    "presence_penalty": number(-2, 2),
-    "return_full_text": boolean,
-    "stop": field_checks.stop,
-    "seed": integer(0, 2**63 - 1),
-    "temperature": number(0, 2),
-    "top_k": integer(1, MAX_TOKENS),
-    "top_p": number(0, 1, above=True),
-    "truncate": integer(1, MAX_TOKENS),
-    "best_of": integer_up_to("n", 1),
-    "watermark": one_of(False),
-    "apply_chat_template": one_of(False),
-    "details": boolean,
-    "decoder_input_details": boolean,
-    "return_k_alternatives": integer_up_to("logprobs", 1),
-    "response_format": _response_format,
-    **dict.fromkeys(IGNORED, field_checks.anything),
-}
 
 # Parameters whose value is copied unchanged into the completions body.
 _RENAMED = {
@@ -139,7 +98,7 @@ def generation(body: dict[str, Any], limits: LimitSettings, *, default_tokens: i
 def ignored(body: dict[str, Any]) -> Iterator[str]:
     """Return the names of the ignored fields in a body that passed :func:`generation`."""
     parameters = body.get("parameters") or {}
-    return (f"parameters.{name}" for name in sorted(IGNORED) if parameters.get(name) is not None)
+    return (f"parameters.{name}" for name in sorted(LORAX.ignored) if parameters.get(name) is not None)
 
 
 def in_lorax_words(error: ContextLengthExceeded | InvalidRequest) -> TenoraError:
@@ -160,8 +119,8 @@ def _checked(
     if not inputs:
         raise refuse("inputs", inputs, "a text of at least one character")
     raw = body.get("parameters")
-    sent = fields({} if raw is None else raw, "parameters", PARAMETERS)
-    parameters = {name: PARAMETERS[name](value, f"parameters.{name}", limits) for name, value in sent.items()}
+    sent = fields({} if raw is None else raw, "parameters", LORAX.checks)
+    parameters = {name: LORAX.checks[name](value, f"parameters.{name}", limits) for name, value in sent.items()}
     streams = body.get("stream")
     if streams is None:
         streams = False

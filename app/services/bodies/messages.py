@@ -148,11 +148,11 @@ def _arguments(value: str, path: str) -> str:
         raise InvalidRequest(message, param=path) from None
     if not isinstance(parsed, dict):
         return _NO_ARGUMENTS
-    _check_arguments(parsed, path)
+    check_arguments(parsed, path)
     return value
 
 
-def _check_arguments(parsed: dict[str, Any], path: str) -> None:
+def check_arguments(parsed: dict[str, Any], path: str) -> None:
     """Refuse arguments nested too deeply for a prompt. Iterative, because the depth is not trusted."""
     level: list[Any] = [parsed]
     for _ in range(_ARGUMENTS_DEPTH):

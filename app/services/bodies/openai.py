@@ -1,4 +1,4 @@
-"""Request bodies of OpenAI's two inference routes: an allow-list with a check for each field.
+"""Request bodies of OpenAI's completions and chats, checked against :mod:`app.services.bodies.field_table`.
 
 The fields are OpenAI's, and those of vLLM's ``CompletionRequest`` and ``ChatCompletionRequest`` that are a client's
 to choose. A field whose value is null counts as not sent. A field that cannot change the answer is ignored and
@@ -10,89 +10,13 @@ from typing import Any
 
 from app.domain.errors import InvalidRequest, UnsupportedField
 from app.services.bodies import field_checks, structured
-from app.services.bodies.field_checks import Check, boolean, integer, integer_up_to, number, one_of, supported_only
+from app.services.bodies.field_table import CHAT, COMPLETIONS
 from app.services.bodies.messages import ignored as ignored_of_messages
-from app.services.bodies.messages import messages
 from app.services.bodies.parsing import shown
 from app.settings import LimitSettings
 
-MAX_TOKENS = 2**31 - 1
-
-#: Fields that name the model. The inference service reads them.
-MODEL_FIELDS = frozenset({"model", "adapter_id"})
-
-#: OpenAI's fields about its platform, its caches and reasoning effort. None changes this base's answers, so none is
-#: checked or forwarded. ``user`` is not among them: it selects the version where an alias splits its traffic.
-IGNORED = frozenset(
-    {
-        "metadata",
-        "prediction",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "safety_identifier",
-        "service_tier",
-        "store",
-    }
-)
-
-_SAMPLING: dict[str, Check] = dict.fromkeys(IGNORED, field_checks.anything) | {
-    "temperature": number(0, 2),
-    "top_p": number(0, 1, above=True),
-    "top_k": integer(-1, MAX_TOKENS),
-    "min_p": number(0, 1),
-    "presence_penalty": number(-2, 2),
-    "frequency_penalty": number(-2, 2),
-    # Logits are divided by the penalty. Values closer to zero make them infinite.
-    "repetition_penalty": number(0.01, 100),
-    "stop": field_checks.stop,
-    "stop_token_ids": field_checks.stop_token_ids,
-    "seed": integer(-(2**63), 2**63 - 1),
-    "n": integer_up_to("n", 1),
-    "min_tokens": integer(0, MAX_TOKENS),
-    "ignore_eos": boolean,
-    "logit_bias": field_checks.logit_bias,
-    "skip_special_tokens": boolean,
-    "spaces_between_special_tokens": boolean,
-    "include_stop_str_in_output": boolean,
-    "return_token_ids": boolean,
-    "stream": boolean,
-    "stream_options": field_checks.stream_options,
-    "user": field_checks.user,
-    "response_format": structured.response_format,
-    "structured_outputs": structured.structured_outputs,
-    "guided_json": structured.json_constraint,
-    "guided_regex": structured.regex,
-    "guided_choice": structured.choice,
-}
-
-COMPLETION_FIELDS: dict[str, Check] = _SAMPLING | {
-    "prompt": field_checks.prompt,
-    "max_tokens": integer(0, MAX_TOKENS),
-    "logprobs": integer_up_to("logprobs", 0),
-    "echo": boolean,
-    "best_of": integer_up_to("n", 1),
-}
-
-CHAT_FIELDS: dict[str, Check] = _SAMPLING | {
-    "messages": messages,
-    "max_tokens": integer(1, MAX_TOKENS),
-    "max_completion_tokens": integer(1, MAX_TOKENS),
-    "logprobs": boolean,
-    "top_logprobs": integer_up_to("logprobs", 0),
-    "tools": structured.tools,
-    "tool_choice": structured.tool_choice,
-    "parallel_tool_calls": boolean,
-    # Only values that request the default behaviour are accepted.
-    "modalities": one_of(["text"]),
-    "verbosity": supported_only("medium"),
-    "functions": supported_only([]),
-    "function_call": supported_only("none", "auto"),
-}
-
 # Checked, but not needed by the engine.
-_NOT_FORWARDED = (*IGNORED, "user", "best_of", "modalities", "verbosity", "functions", "function_call")
+_NOT_FORWARDED = (*CHAT.ignored, "user", "best_of", "modalities", "verbosity", "functions", "function_call")
 
 
 def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
@@ -104,9 +28,7 @@ def completion_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, An
     Raises:
         InvalidRequest, UnsupportedField
     """
-    checked = _checked(body, COMPLETION_FIELDS, limits)
-    if "prompt" not in checked:
-        raise InvalidRequest("prompt is missing.", param="prompt")
+    checked = COMPLETIONS.checked(body, limits)
     n = checked.get("n", 1)
     if checked.get("best_of", n) != n:
         message = f"best_of is {checked['best_of']}; it must have the same value as n, which is {n}."
@@ -125,9 +47,7 @@ def chat_body(body: dict[str, Any], limits: LimitSettings) -> dict[str, Any]:
     Raises:
         InvalidRequest, UnsupportedField
     """
-    checked = _checked(body, CHAT_FIELDS, limits)
-    if "messages" not in checked:
-        raise InvalidRequest("messages is missing.", param="messages")
+    checked = CHAT.checked(body, limits)
     if checked.get("top_logprobs") and not checked.get("logprobs"):
         raise InvalidRequest("top_logprobs is allowed only if logprobs is true.", param="top_logprobs")
     _choose_tools(checked)
@@ -139,7 +59,7 @@ def ignored(body: dict[str, Any]) -> Iterator[str]:
 
     A key inside a list is named once for all items, as ``messages[].parsed``.
     """
-    idle = {*IGNORED, *_idle_tool_fields(body)}
+    idle = {*CHAT.ignored, *_idle_tool_fields(body)}
     yield from (name for name, value in body.items() if name in idle and value is not None)
     yield from ignored_of_messages(body.get("messages") or [])
     yield from structured.ignored_of_tools(body.get("tools") or [])
@@ -147,18 +67,6 @@ def ignored(body: dict[str, Any]) -> Iterator[str]:
     yield from (
         f"stream_options.{name}" for name in field_checks.IGNORED_STREAM_OPTIONS if options.get(name) is not None
     )
-
-
-def _checked(body: dict[str, Any], table: dict[str, Check], limits: LimitSettings) -> dict[str, Any]:
-    checked = {}
-    for name, value in body.items():
-        if value is None or name in MODEL_FIELDS:
-            continue
-        check = table.get(name)
-        if check is None:
-            raise UnsupportedField(f"The field {name[:80]} is not supported.", param=name[:80])
-        checked[name] = check(value, name, limits)
-    return checked
 
 
 def _finish(checked: dict[str, Any]) -> dict[str, Any]:

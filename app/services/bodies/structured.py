@@ -104,6 +104,15 @@ def response_format(value: Any, path: str, limits: LimitSettings) -> dict[str, A
     return {"type": kind, "json_schema": inner}
 
 
+def lorax_format(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
+    """Check LoRAX's ``response_format`` and translate it to vLLM's ``structured_outputs``."""
+    form = fields(value, path, {"type", "schema"}, required=("type",))
+    one_of("json_object")(form["type"], f"{path}.type", limits)
+    if "schema" not in form:
+        return {"json_object": True}
+    return {"json": schema(form["schema"], f"{path}.schema", limits)}
+
+
 def structured_outputs(value: Any, path: str, limits: LimitSettings) -> dict[str, Any]:
     """Check vLLM's ``structured_outputs``: exactly one of json, regex, choice and json_object, and two switches."""
     switches = {"disable_any_whitespace", "disable_additional_properties"}

@@ -110,6 +110,27 @@ class LimitService:
         self._uncounted.discard(request.request_id)
         return Permit(request.request_id, grant, decision.standing, price)
 
+    @asynccontextmanager
+    async def without_tokens(
+        self, caller: Caller, request_id: str, version: ResolvedVersion | None = None
+    ) -> AsyncGenerator[RateLimitStatus]:
+        """Count a request that uses no tokens, under its limits of requests, for the duration of the block.
+
+        Args:
+            version: version that the request names; None for the base model.
+
+        Raises:
+            LimitExceeded, RegistryUnavailable
+        """
+        limits = {subject: limit.of_requests for subject, limit in _limits(caller, version).items()}
+        decision = await self.accounts.take(request_id, limits, 0)
+        grant = self._granted(decision, shared=_shared(caller, version))
+        self._uncounted.discard(request_id)
+        try:
+            yield decision.standing
+        finally:
+            self.accounts.settle(request_id, grant, 0)
+
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Return the remaining allowance of the caller's tenant and key, under ``tenant`` and ``key``.
 

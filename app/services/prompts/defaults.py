@@ -12,7 +12,7 @@ from app.domain.errors import Forbidden, InvalidRequest
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
 from app.services.bodies.field_checks import Check, fields, one_of, refuse, text
-from app.services.bodies.openai import CHAT_FIELDS
+from app.services.bodies.field_table import CHAT
 from app.services.prompts.formats import FORMATS
 from app.settings import LimitSettings
 
@@ -170,7 +170,7 @@ def _chat_template(value: Any, path: str, limits: LimitSettings) -> str:
 
 
 def _stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
-    strings: list[str] = CHAT_FIELDS["stop"](value, path, limits)
+    strings: list[str] = CHAT.checks["stop"](value, path, limits)
     if not strings:
         raise refuse(path, value, "a string, or an array of at least one string")
     return strings
@@ -178,7 +178,7 @@ def _stop(value: Any, path: str, limits: LimitSettings) -> list[str]:
 
 _CHECKS: dict[str, Check] = {
     "system_prompt": _system_prompt,
-    **{name: CHAT_FIELDS[name] for name in SAMPLING},
+    **{name: CHAT.checks[name] for name in SAMPLING},
     "stop": _stop,
     "prompt_format": one_of(*FORMATS),
     "chat_template": _chat_template,

@@ -43,6 +43,14 @@ class BaseTokenizer:
         """
         return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Decode tokens to one text, special tokens included."""
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+    def unknown(self, token_ids: Iterable[int]) -> int | None:
+        """Return the first id that is no token; None if all are."""
+        return next((token_id for token_id in token_ids if self._tokenizer.id_to_token(token_id) is None), None)
+
     def texts(self, token_ids: Iterable[int]) -> list[str]:
         """Decode each token by itself, as vLLM's logprobs show it."""
         return [self._tokenizer.decode([token_id], skip_special_tokens=False) for token_id in token_ids]

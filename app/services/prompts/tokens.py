@@ -1,12 +1,12 @@
 """Tokens of requests: encode their prompts, refuse those beyond the context, and bound what a request can use."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from adapters.fair_semaphore import FairSemaphore, QueueFull
-from app.domain.errors import Busy, ContextLengthExceeded
+from app.domain.errors import Busy, ContextLengthExceeded, InvalidRequest, UnsupportedField
 from app.domain.limits.limits import TokenBound
 from app.engine.port import Endpoint, EngineRequest
 from app.services.prompts.tokenizer import BaseTokenizer
@@ -22,6 +22,12 @@ _AT_ONCE, _PATIENCE_S = 2, 10.0
 _RETRY_AFTER_S = 2
 #: Tokens that a tokenizer may add to the bytes of a text: BOS, EOS and a prefix.
 _ADDED_TOKENS = 3
+_NO_TOKENIZER = (
+    "The gateway cannot load the tokenizer of this base, so only the engine counts its tokens. "
+    "Read the usage of an answer instead."
+)
+
+Result = TypeVar("Result")
 
 
 class PromptTokens:
@@ -99,11 +105,52 @@ class PromptTokens:
         def encode() -> list[tuple[int, ...]]:
             return [tokenizer.encode(text, special=special) for text in texts]
 
-        if sum(map(len, texts)) <= _INLINE_CHARS:
-            return encode()
+        return await self._in_turn(encode, sum(map(len, texts)), request.tenant)
+
+    async def encode(self, text: str, *, special: bool, tenant: str) -> tuple[int, ...]:
+        """Encode a text of any length.
+
+        Args:
+            special: whether to add the tokens that begin a text, such as BOS.
+            tenant: slug of the tenant whose turn it is.
+
+        Raises:
+            UnsupportedField: the gateway cannot load the base's tokenizer.
+            Busy: too many long texts are waiting.
+        """
+        tokenizer = self._loaded()
+        return await self._in_turn(lambda: tokenizer.encode(text, special=special), len(text), tenant)
+
+    async def decode(self, token_ids: Sequence[int], *, tenant: str) -> str:
+        """Decode tokens to one text, special tokens included.
+
+        Raises:
+            InvalidRequest: an id is no token of the base.
+            UnsupportedField, Busy: as in :meth:`encode`.
+        """
+        tokenizer = self._loaded()
+
+        def decode() -> str:
+            if (unknown := tokenizer.unknown(token_ids)) is not None:
+                raise InvalidRequest(
+                    f"tokens has {unknown}; each item must be the id of a token of the base.", param="tokens"
+                )
+            return tokenizer.decode(token_ids)
+
+        return await self._in_turn(decode, len(token_ids), tenant)
+
+    def _loaded(self) -> BaseTokenizer:
+        if self._tokenizer is None:
+            raise UnsupportedField(_NO_TOKENIZER, param="model")
+        return self._tokenizer
+
+    async def _in_turn(self, work: Callable[[], Result], size: int, tenant: str) -> Result:
+        """Run work on long texts in a thread, in the tenant's turn."""
+        if size <= _INLINE_CHARS:
+            return work()
         try:
-            async with self._turns.place(request.tenant, patience_s=_PATIENCE_S):
-                return await asyncio.to_thread(encode)
+            async with self._turns.place(tenant, patience_s=_PATIENCE_S):
+                return await asyncio.to_thread(work)
         except QueueFull:
             message = "Too many long prompts are waiting to be tokenized. Try again later."
             raise Busy(message, retry_after=_RETRY_AFTER_S) from None

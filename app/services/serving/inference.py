@@ -1,25 +1,27 @@
 """Inference service: take one request from a parsed body to the engine's answer."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from adapters.identity import VersionKey
 from app.domain.access import Caller
-from app.domain.adapters import ResolvedVersion
 from app.domain.errors import (
     AdapterLoadFailed,
     AdapterQuarantined,
     ContextLengthExceeded,
+    EngineUnavailable,
     InvalidRequest,
+    TenoraError,
     UnsupportedField,
 )
 from app.domain.limits.limiter import RateLimitStatus
 from app.domain.load_phases import LoadPhases
-from app.engine.port import Endpoint, EngineRequest, EventStream, Inference
+from app.engine.port import Endpoint, EngineCall, EngineRequest, EventStream, Inference
 from app.observability.tracing import stage
-from app.services.bodies import field_checks, lorax, lorax_answers
+from app.services.bodies import lorax, lorax_answers
 from app.services.bodies.openai import chat_body, completion_body, ignored
+from app.services.bodies.translated_events import ABORTED, AnswerFacts, TranslatedEvents, TranslatedRequest
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import InFlightLookups
 from app.services.limits.service import LimitService
@@ -29,9 +31,10 @@ from app.services.prompts.defaults import apply_defaults, lorax_generation
 from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
-from app.services.serving.models import allow, resolve_name, tenant_of, written
+from app.services.serving.models import tenant_of
+from app.services.serving.targets import Target, Targets
 from app.services.usage.meter import Meter
-from app.settings import Settings
+from app.settings import LimitSettings, Settings
 
 _CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
 
@@ -46,6 +49,7 @@ class Served:
         load: phases of the adapter load that the request waited for; None if the adapter had a slot.
         standing: the caller's rate limit status.
         ignored: names of request fields that were ignored, possibly repeated.
+        last_event: formats the end of a stream that an error ends; None: the error in the route's envelope.
     """
 
     answer: dict[str, Any] | EventStream[str]
@@ -53,19 +57,7 @@ class Served:
     load: LoadPhases | None = None
     standing: RateLimitStatus | None = None
     ignored: Iterable[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    name: str
-    key: VersionKey | None
-    version: str | None
-    defaults: Mapping[str, Any]
-    resolved: ResolvedVersion | None = None
-
-    @property
-    def version_id(self) -> int | None:
-        return None if self.key is None else self.key.version_id
+    last_event: Callable[[TenoraError], str] | None = None
 
 
 class InferenceService:
@@ -89,7 +81,7 @@ class InferenceService:
     ) -> None:
         self._readers, self._traffic, self._prefetcher = readers, traffic, prefetcher
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
-        self._engine, self._adapters, self._base_name = engine, adapters, base_name
+        self._engine, self._adapters, self._targets = engine, adapters, Targets(adapters, base_name=base_name)
         self._prompts, self._tokens = prompts, tokens
         self._limits, self._head = settings.limits, settings.engine.lora_head
         self._default_tokens = min(self._limits.max_new_tokens, tokens.context)
@@ -121,12 +113,45 @@ class InferenceService:
             self._check_prompt_logprobs("echo")
         with self._readers.reading() as reader:
             with stage("resolve"):
-                target = await self._target(caller, self._requested_name(body), body.get("user"))
+                target = await self._targets.of_body(caller, body)
             reader.found(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._tokens.context)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
             return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
+
+    async def translate(
+        self,
+        caller: Caller,
+        request_id: str,
+        body: dict[str, Any],
+        translation: Callable[[dict[str, Any], LimitSettings], TranslatedRequest],
+        *,
+        deadline_s: float | None = None,
+    ) -> Served:
+        """Answer a body of an API that is translated to a chat, in that API's format.
+
+        Args:
+            translation: checks and translates the body.
+            deadline_s: seconds within which the first token must be ready.
+
+        Raises: as :meth:`complete`.
+        """
+        translated = translation(body, self._limits)
+        with self._readers.reading() as reader:
+            with stage("resolve"):
+                target = await self._targets.of_body(caller, body)
+            reader.found(target.version_id)
+            filled = apply_defaults(Endpoint.CHAT, translated.chat, target.defaults, longest=self._tokens.context)
+            try:
+                prompt = await self._prompt(caller, filled, target)
+                request = _request(
+                    caller, request_id, Endpoint.CHAT, filled, target, prompt=prompt, deadline_s=deadline_s
+                )
+                served, call = await self._run(caller, request, target, translated.chat)
+            except (ContextLengthExceeded, InvalidRequest, UnsupportedField) as error:
+                raise translated.renaming.error(error) from None
+        return replace(_in_own_format(served, call, translated), ignored=translated.ignored)
 
     def _check_prompt_logprobs(self, field: str) -> None:
         """Refuse logprobs of the prompt on a server with adapters of the head.
@@ -165,7 +190,7 @@ class InferenceService:
             self._check_prompt_logprobs("parameters.decoder_input_details")
         with self._readers.reading() as reader:
             with stage("resolve"):
-                target = await self._target(caller, generation.adapter_id)
+                target = await self._targets.named(caller, generation.adapter_id)
             reader.found(target.version_id)
             if target.defaults:
                 generation = self._filled(body, target, stream)
@@ -179,33 +204,11 @@ class InferenceService:
             return replace(served, answer=lorax_answers.whole(generation, answer, special=special, texts=texts))
         return replace(served, answer=lorax_answers.LoraxEvents(generation, answer, special=special, texts=texts))
 
-    def _requested_name(self, body: dict[str, Any]) -> str | None:
-        """Return the name in ``adapter_id`` or ``model``. Both must agree, unless ``model`` only names the base."""
-        names = {}
-        for field in ("adapter_id", "model"):
-            value = body.get(field)
-            names[field] = field_checks.text(value, field) if value is not None else ""
-        adapter_id, model = names["adapter_id"], names["model"]
-        if adapter_id and model not in ("", self._base_name, adapter_id):
-            raise InvalidRequest(
-                f"adapter_id is {adapter_id[:80]!r}, but model is {model[:80]!r}. Send the same name in both.",
-                param="adapter_id",
-            )
-        return adapter_id or model
-
-    async def _target(self, caller: Caller, name: str | None, user: str | None = None) -> _Target:
-        if not name or name == self._base_name:
-            tenant_of(caller)
-            allow(caller, self._base_name)
-            return _Target(self._base_name, None, None, {})
-        version = await resolve_name(self._adapters, caller, name, user)
-        return _Target(name, version.key, written(version, caller), version.defaults, version)
-
-    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: _Target) -> str:
+    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: Target) -> str:
         _, slug = tenant_of(caller)
         return await self._prompts.render(body, target.defaults, owner=slug)
 
-    def _filled(self, body: dict[str, Any], target: _Target, stream: bool | None) -> lorax.Generation:
+    def _filled(self, body: dict[str, Any], target: Target, stream: bool | None) -> lorax.Generation:
         return lorax_generation(
             body,
             target.defaults,
@@ -215,11 +218,17 @@ class InferenceService:
             longest=self._tokens.context,
         )
 
-    async def _answer(self, caller: Caller, request: EngineRequest, target: _Target, body: Mapping[str, Any]) -> Served:
+    async def _answer(self, caller: Caller, request: EngineRequest, target: Target, body: Mapping[str, Any]) -> Served:
+        served, _ = await self._run(caller, request, target, body)
+        return served
+
+    async def _run(
+        self, caller: Caller, request: EngineRequest, target: Target, body: Mapping[str, Any]
+    ) -> tuple[Served, EngineCall]:
         """Check a request's limits, then run and meter it.
 
         Args:
-            body: the body as the caller sent it.
+            body: the body before the version's defaults are applied.
         """
         if target.resolved:
             self._traffic.requested(target.resolved)
@@ -236,9 +245,9 @@ class InferenceService:
             answer = await self._meter.metered(caller, call, work, permit=permit)
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
-        return Served(answer, target.version, call.outcome.load, permit.standing)
+        return Served(answer, target.version, call.outcome.load, permit.standing), call
 
-    async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
+    async def _quarantine(self, error: AdapterLoadFailed, target: Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)
         event = f"The version {target.version} failed to load and is quarantined."
         raise AdapterQuarantined(f"{event} Ask the platform team to restore it.", param="model") from error
@@ -249,7 +258,7 @@ def _request(
     request_id: str,
     endpoint: Endpoint,
     body: dict[str, Any],
-    target: _Target,
+    target: Target,
     *,
     prompt: str | None = None,
     deadline_s: float | None,
@@ -266,3 +275,21 @@ def _request(
         weight=caller.weight,
         deadline_s=deadline_s,
     )
+
+
+def _in_own_format(served: Served, call: EngineCall, translated: TranslatedRequest) -> Served:
+    """Translate a chat's answer to the format of the API that the client speaks.
+
+    Raises:
+        EngineUnavailable: the engine stopped before the answer was complete.
+    """
+    request = call.request
+    prompt_tokens = None if request.token_ids is None else sum(map(len, request.token_ids))
+    facts = AnswerFacts(request.request_id, request.model, int(time.time()), prompt_tokens, lambda: call.outcome.usage)
+    answer = served.answer
+    if not isinstance(answer, dict):
+        events = TranslatedEvents(answer, translated.writer(facts), translated.renaming)
+        return replace(served, answer=events, last_event=events.last_event)
+    if answer["choices"][0].get("finish_reason") in ABORTED:
+        raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
+    return replace(served, answer=translated.whole(answer, facts))

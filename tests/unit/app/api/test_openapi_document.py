@@ -5,9 +5,25 @@ from typing import Any
 
 import pytest
 
-from app.services.bodies.lorax import PARAMETERS
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS
+from app.services.bodies.field_table import (
+    CHAT,
+    COMPLETIONS,
+    COUNT_TOKENS,
+    DETOKENIZE,
+    LORAX,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+)
 from tests.support.site import Site
+
+INFERENCE = {
+    *("/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/v1/responses"),
+    *("/v1/messages", "/v1/messages/count_tokens", "/v1/tokenize", "/v1/detokenize"),
+}
+ENVELOPES = dict.fromkeys(("/", "/generate", "/generate_stream"), "LoraxErrorOut") | dict.fromkeys(
+    ("/v1/messages", "/v1/messages/count_tokens"), "AnthropicErrorOut"
+)
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -46,7 +62,7 @@ def test_posts_that_change_something_take_an_idempotency_key(document: dict[str,
     found = 0
     for path, method, operation in operations(document):
         named = [one["name"] for one in operation.get("parameters", []) if one["name"] == "Idempotency-Key"]
-        inference = path in {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions"}
+        inference = path in INFERENCE
         assert named == (["Idempotency-Key"] if method == "post" and not inference else []), (path, method)
         assert not named or {"400", "409"} <= operation["responses"].keys(), (path, method)
         found += len(named)
@@ -56,27 +72,35 @@ def test_posts_that_change_something_take_an_idempotency_key(document: dict[str,
 @pytest.mark.parametrize(
     ("path", "names", "required"),
     [
-        ("/v1/completions", {*COMPLETION_FIELDS, *MODEL_FIELDS}, "prompt"),
-        ("/v1/chat/completions", {*CHAT_FIELDS, *MODEL_FIELDS}, "messages"),
-        ("/generate", {"inputs", "parameters", "stream"}, "inputs"),
-        ("/generate_stream", {"inputs", "parameters", "stream"}, "inputs"),
-        ("/", {"inputs", "parameters", "stream"}, "inputs"),
+        ("/v1/completions", COMPLETIONS.names, ["prompt"]),
+        ("/v1/chat/completions", CHAT.names, ["messages"]),
+        ("/v1/responses", RESPONSES.names, ["input"]),
+        ("/v1/messages", MESSAGES.names, ["messages", "max_tokens"]),
+        ("/v1/messages/count_tokens", COUNT_TOKENS.names, ["messages"]),
+        ("/v1/tokenize", TOKENIZE.names, []),
+        ("/v1/detokenize", DETOKENIZE.names, ["tokens"]),
+        ("/generate", {"inputs", "parameters", "stream"}, ["inputs"]),
+        ("/generate_stream", {"inputs", "parameters", "stream"}, ["inputs"]),
+        ("/", {"inputs", "parameters", "stream"}, ["inputs"]),
     ],
 )
 def test_bodies_of_inference_have_the_fields_of_the_allow_lists(
-    document: dict[str, Any], path: str, names: set[str], required: str
+    document: dict[str, Any], path: str, names: set[str], required: list[str]
 ) -> None:
     body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"].keys() == names
-    assert (body["required"], body["additionalProperties"]) == ([required], False)
+    assert (body["required"], body["additionalProperties"]) == (required, False)
     if "parameters" in names:
-        assert body["properties"]["parameters"]["properties"].keys() == PARAMETERS.keys()
+        assert body["properties"]["parameters"]["properties"].keys() == LORAX.names
 
 
 @pytest.mark.parametrize(
     ("path", "kinds"),
     [
         ("/v1/completions", {"application/json", "text/event-stream"}),
+        ("/v1/responses", {"application/json", "text/event-stream"}),
+        ("/v1/messages", {"application/json", "text/event-stream"}),
+        ("/v1/tokenize", {"application/json"}),
         ("/generate", {"application/json"}),
         ("/generate_stream", {"text/event-stream"}),
         ("/", {"application/json", "text/event-stream"}),
@@ -90,9 +114,9 @@ def test_answers_have_the_kinds_that_are_sent(document: dict[str, Any], path: st
     assert operation["responses"]["200"]["content"].keys() == kinds
 
 
-def test_errors_of_loraxs_routes_have_loraxs_envelope(document: dict[str, Any]) -> None:
+def test_errors_have_the_envelope_of_their_api(document: dict[str, Any]) -> None:
     for path, method, operation in operations(document):
-        envelope = "LoraxErrorOut" if path in {"/", "/generate", "/generate_stream"} else "ErrorOut"
+        envelope = ENVELOPES.get(path, "ErrorOut")
         for status, answer in operation["responses"].items():
             if status >= "400" and path != "/health/ready":
                 schema = answer["content"]["application/json"]["schema"]

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TenoraError, UnsupportedField
 from app.services.bodies import parsing
-from app.services.bodies.openai import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    IGNORED,
-    MODEL_FIELDS,
-    chat_body,
-    completion_body,
-    ignored,
-)
+from app.services.bodies.field_table import CHAT, COMPLETIONS, MODEL_FIELDS
+from app.services.bodies.openai import chat_body, completion_body, ignored
 from app.services.bodies.parsing import MAX_CONTAINERS, MAX_NAMES, MAX_VALUES, parse_large_object, parse_object
 from app.settings import LimitSettings
 
@@ -50,8 +43,8 @@ REFUSED_CHAT = (REFUSED_COMPLETION - {"suffix", "prompt_embeds"}) | {
 @pytest.mark.parametrize(
     ("module", "name", "allowed", "refused"),
     [
-        ("completion", "CompletionRequest", COMPLETION_FIELDS, REFUSED_COMPLETION),
-        ("chat_completion", "ChatCompletionRequest", CHAT_FIELDS, REFUSED_CHAT),
+        ("completion", "CompletionRequest", COMPLETIONS.checks, REFUSED_COMPLETION),
+        ("chat_completion", "ChatCompletionRequest", CHAT.checks, REFUSED_CHAT),
     ],
 )
 def test_every_engine_field_is_allowed_or_refused(module, name, allowed, refused):
@@ -99,7 +92,7 @@ PLATFORM = {
 
 
 @pytest.mark.parametrize("ask", [chat, completion])
-@pytest.mark.parametrize("name", sorted(IGNORED))
+@pytest.mark.parametrize("name", sorted(CHAT.ignored))
 @pytest.mark.parametrize("value", ["as OpenAI has it", {}, False, ["x"], 1.5])
 def test_fields_of_openais_platform_are_not_forwarded(ask, name, value):
     body = {name: PLATFORM[name] if value == "as OpenAI has it" else value}

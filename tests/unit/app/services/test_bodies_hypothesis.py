@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TenoraError
 from app.services.bodies import lorax, openai
-from app.services.bodies.lorax import PARAMETERS, generation
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MODEL_FIELDS, chat_body, completion_body
+from app.services.bodies.field_table import CHAT, COMPLETIONS, LORAX, MODEL_FIELDS
+from app.services.bodies.lorax import generation
+from app.services.bodies.openai import chat_body, completion_body
 from app.services.bodies.parsing import parse_object
 from app.settings import LimitSettings
 
@@ -73,11 +74,11 @@ def bodies(fields, **main):
     return st.builds(lambda other, fixed: fixed | other, others, st.fixed_dictionaries(main))
 
 
-@given(bodies([*COMPLETION_FIELDS, *MODEL_FIELDS], prompt=st.just("x") | values))
+@given(bodies([*COMPLETIONS.checks, *MODEL_FIELDS], prompt=st.just("x") | values))
 def test_completions(body):
     with contextlib.suppress(TenoraError):
         checked = completion_body(body, LIMITS)
-        assert set(checked) <= set(COMPLETION_FIELDS) - {"user", "best_of", *openai.IGNORED}
+        assert set(checked) <= set(COMPLETIONS.checks) - {"user", "best_of", *CHAT.ignored}
         assert "prompt" in checked
         json.dumps(checked, allow_nan=False)
         assert not {*openai.ignored(body)} & set(checked)
@@ -85,7 +86,7 @@ def test_completions(body):
 
 @given(
     bodies(
-        [*CHAT_FIELDS, *MODEL_FIELDS],
+        [*CHAT.checks, *MODEL_FIELDS],
         messages=st.just([{"role": "user", "content": "x"}]) | st.lists(turns, max_size=3) | values,
     )
 )
@@ -93,7 +94,7 @@ def test_completions(body):
 def test_chat(body):
     with contextlib.suppress(TenoraError):
         checked = chat_body(body, LIMITS)
-        assert set(checked) <= set(CHAT_FIELDS) - {"user", *openai.IGNORED}
+        assert set(checked) <= set(CHAT.checks) - {"user", *CHAT.ignored}
         assert "messages" in checked
         json.dumps(checked, allow_nan=False)
         assert not {*openai.ignored(body)} & set(checked)
@@ -103,7 +104,7 @@ def test_chat(body):
                 assert isinstance(json.loads(call["function"]["arguments"]), dict)
 
 
-parameters = st.dictionaries(st.sampled_from(sorted(PARAMETERS)) | keys, values, max_size=4)
+parameters = st.dictionaries(st.sampled_from(sorted(LORAX.checks)) | keys, values, max_size=4)
 
 
 @given(
@@ -113,7 +114,7 @@ parameters = st.dictionaries(st.sampled_from(sorted(PARAMETERS)) | keys, values,
 def test_lorax(body, stream):
     with contextlib.suppress(TenoraError):
         wanted = generation(body, LIMITS, default_tokens=5, stream=stream)
-        assert set(wanted.body) <= set(COMPLETION_FIELDS) | TRANSLATED
+        assert set(wanted.body) <= set(COMPLETIONS.checks) | TRANSLATED
         assert stream is None or wanted.stream is stream
         assert {*lorax.ignored(body)} <= {"parameters.typical_p"}
         json.dumps(wanted.body, allow_nan=False)

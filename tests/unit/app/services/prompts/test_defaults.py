@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from app.domain.errors import Forbidden, InvalidRequest, UnsupportedField
 from app.engine.port import Endpoint
 from app.services.bodies import lorax
-from app.services.bodies.openai import CHAT_FIELDS, COMPLETION_FIELDS, MAX_TOKENS, chat_body, completion_body
+from app.services.bodies.field_table import CHAT, COMPLETIONS, MAX_TOKENS
+from app.services.bodies.openai import chat_body, completion_body
 from app.services.prompts.defaults import (
     SAMPLING,
     apply_defaults,
@@ -175,7 +176,7 @@ def test_the_request_always_wins(request, defaults, endpoint):
     for name in values:
         said = request.get(name, defaults.get(name))
         assert body.get(name) == said, name
-    table = CHAT_FIELDS if endpoint == "chat" else COMPLETION_FIELDS
+    table = CHAT.checks if endpoint == "chat" else COMPLETIONS.checks
     assert set(body) <= set(table)
 
 
