@@ -29,7 +29,7 @@ from app.domain.errors import (
     TenoraError,
     row_of,
 )
-from app.observability.context import CURRENT, note_error
+from app.observability.context import note_error
 from app.services.bodies.anthropic_answers import error_body, error_type
 from app.services.bodies.parsing import Unusable
 
@@ -145,8 +145,7 @@ def body_of(path: str, problem: Problem) -> dict[str, Any]:
     if path in LORAX_PATHS:
         return lorax_body(problem)
     if path in ANTHROPIC_PATHS:
-        request = CURRENT.get()
-        return error_body(error_type(problem.row.status), problem.message, request.request_id if request else None)
+        return error_body(error_type(problem.row.status), problem.message)
     return openai_body(problem)
 
 

@@ -240,7 +240,6 @@ class AnthropicErrorOut(BaseModel):
 
     type: Literal["error"]
     error: AnthropicErrorDetail
-    request_id: str | None
 
 
 def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:

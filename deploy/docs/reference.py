@@ -1,4 +1,4 @@
-"""Generate the reference tables of docs/ from the code: settings, commands, error codes and patches of vLLM.
+"""Generate the reference tables of docs/ from the code: settings, commands, errors, request fields, patches of vLLM.
 
     .venv/bin/python -m deploy.docs.reference    # or: make docs
 
@@ -8,8 +8,9 @@ compares the pages with the tables. The table of faults has measured times, so
 """
 
 import inspect
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -24,6 +25,8 @@ from app.api.errors import problem_of
 from app.cli.root import app as cli
 from app.domain.errors import ROWS, Row
 from app.engine.vllm.patches.ledger import LEDGER
+from app.services.bodies import field_table
+from app.services.bodies.field_table import FieldTable, Supported
 from app.settings import PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -39,6 +42,7 @@ _KINDS = {
     tuple: "JSON list",
     frozenset: "JSON list",
 }
+_MODEL = "see [Model names](#model-names)"
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to"}
 
 
@@ -207,6 +211,51 @@ def _other_errors() -> set[tuple[int, str, str, str]]:
     return {(row.status, row.code, row.type, meaning) for row, meaning in meanings.items()}
 
 
+def fields(supported: Mapping[str, Supported], *, model: bool = False) -> str:
+    """Return the table of supported fields. Neighbours with the same rule share a row.
+
+    Args:
+        model: whether the fields that name the model come first.
+    """
+    rows = [(", ".join(f"`{name}`" for name in ("model", "adapter_id")), _MODEL)] if model else []
+    for allowed, group in itertools.groupby(supported, lambda name: supported[name].allowed):
+        rows.append((", ".join(f"`{name}`" for name in group), allowed))
+    return _markdown(("field", "allowed"), rows)
+
+
+def _own(table: FieldTable) -> str:
+    """Return the fields that a table has in addition to those of all OpenAI routes."""
+    return fields({name: field for name, field in table.supported.items() if name not in field_table.OPENAI})
+
+
+def ignored_fields() -> str:
+    """Return the table of ignored fields by route."""
+    rows = []
+    for routes, table in _ROUTES.items():
+        if names := [*sorted(table.ignored), *table.nested]:
+            rows.append((routes, ", ".join(f"`{name}`" for name in names)))
+    return _markdown(("where", "ignored"), rows)
+
+
+def refused_fields() -> str:
+    """Return the table of refused fields that have a way out."""
+    rows = [
+        (routes, f"`{name}`", way_out)
+        for routes, table in _ROUTES.items()
+        for name, way_out in table.refused.items()
+    ]
+    return _markdown(("where", "refused", "instead"), rows)
+
+
+_ROUTES = {
+    "completions": field_table.COMPLETIONS,
+    "chats": field_table.CHAT,
+    "responses": field_table.RESPONSES,
+    "messages": field_table.MESSAGES,
+    "LoRAX's `parameters`": field_table.LORAX,
+}
+
+
 def patches() -> str:
     """Return the table of the patches of vLLM, required ones first."""
     return _markdown(
@@ -247,6 +296,16 @@ TABLES = (
     Table("settings.md", "settings", settings),
     Table("cli.md", "commands", commands),
     Table("http.md", "errors", errors),
+    Table("http.md", "fields-openai", lambda: fields(field_table.OPENAI, model=True)),
+    Table("http.md", "fields-completions", lambda: _own(field_table.COMPLETIONS)),
+    Table("http.md", "fields-chat", lambda: _own(field_table.CHAT)),
+    Table("http.md", "fields-responses", lambda: fields(field_table.RESPONSES.supported, model=True)),
+    Table("http.md", "fields-messages", lambda: fields(field_table.MESSAGES.supported, model=True)),
+    Table("http.md", "fields-tokenize", lambda: fields(field_table.TOKENIZE.supported, model=True)),
+    Table("http.md", "fields-detokenize", lambda: fields(field_table.DETOKENIZE.supported, model=True)),
+    Table("http.md", "fields-lorax", lambda: fields(field_table.LORAX.supported)),
+    Table("http.md", "fields-ignored", ignored_fields),
+    Table("http.md", "fields-refused", refused_fields),
     Table("vllm.md", "patches", patches),
 )
 

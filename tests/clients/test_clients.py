@@ -17,7 +17,7 @@ import pytest
 from tests.clients.install import FOLDER, HERE, node, python_of
 from tests.support.server import START_S, TENORA, free_port, until
 
-PYTHON = ("openai", "litellm", "langchain", "pydantic_ai", "llama_index")
+PYTHON = ("openai", "openai_agents", "anthropic", "litellm", "langchain", "pydantic_ai", "llama_index")
 NODE = ("openai", "langchain", "ai")
 _CLIENT_S = 600
 _TRAINED_S = 600

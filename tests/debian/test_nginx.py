@@ -84,6 +84,11 @@ def test_a_server_with_a_dead_engine_costs_no_answer(fleet: Fleet) -> None:
     [
         ("POST", "/v1/completions", True),
         ("POST", "/v1/chat/completions", True),
+        ("POST", "/v1/responses", True),
+        ("POST", "/v1/messages", True),
+        ("POST", "/v1/messages/count_tokens", True),
+        ("POST", "/v1/tokenize", True),
+        ("POST", "/v1/detokenize", True),
         ("POST", "/generate", True),
         ("POST", "/generate_stream", True),
         ("POST", "/", True),

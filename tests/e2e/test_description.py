@@ -17,6 +17,8 @@ OPENAI = {"model": "pricing", "max_tokens": 4}
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {**OPENAI, "prompt": "Hello", "logprobs": 1}),
     ("/v1/chat/completions", {**OPENAI, "messages": [{"role": "user", "content": "Hello"}]}),
+    ("/v1/responses", {"model": "pricing", "input": "Hello", "max_output_tokens": 4}),
+    ("/v1/messages", {**OPENAI, "messages": [{"role": "user", "content": "Hello"}]}),
     ("/generate", {**LORAX, "parameters": PARAMETERS}),
     ("/", {**LORAX, "parameters": PARAMETERS}),
 ]
@@ -33,6 +35,9 @@ def schema(server: Server) -> BaseSchema:
         *CALLS,
         *((path, body | {"stream": True}) for path, body in CALLS if path != "/generate"),
         ("/generate_stream", {**LORAX, "parameters": PARAMETERS}),
+        ("/v1/messages/count_tokens", {"model": "pricing", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/v1/tokenize", {"model": "pricing", "prompt": "Hello", "return_token_strs": True}),
+        ("/v1/detokenize", {"model": "pricing", "tokens": [1, 2, 3]}),
     ],
 )
 def test_an_answer_is_as_described(

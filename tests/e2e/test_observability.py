@@ -87,6 +87,8 @@ def ask(client: httpx.Client, *adapters: str) -> dict[str, httpx.Response]:
         "warm": ("/v1/completions", {**body, "model": adapters[-1]}),
         "stream": ("/v1/completions", {**body, "model": adapters[-1], "stream": True}),
         "chat": ("/v1/chat/completions", {**chat, "model": "demo"}),
+        "responses": ("/v1/responses", {"model": "demo", "input": SECRET, "max_output_tokens": 4}),
+        "messages": ("/v1/messages", {**chat, "model": "demo"}),
         "absent": ("/v1/completions", {**body, "model": SECRET}),
     }
     return answers | {name: client.post(path, json=what) for name, (path, what) in asked.items()}

@@ -40,6 +40,15 @@ def bodies() -> Iterator[tuple[str, object]]:
     yield chat, {"messages": [message], "max_tokens": 3, "tools": [tool]}
     schema = {"type": "json_schema", "json_schema": {"name": SECRET, "schema": {"type": "object"}}}
     yield chat, {"messages": [message], "max_tokens": 3, "response_format": schema}
+    yield "/v1/responses", {"input": said, "instructions": said, "max_output_tokens": 3, "metadata": {"a": SECRET}}
+    yield "/v1/responses", {"input": said, "max_output_tokens": 3, "stream": True}
+    yield "/v1/responses", {"input": [{"type": "item_reference", "id": SECRET}, {"role": "user", "content": said}]}
+    yield "/v1/messages", {"messages": [message], "system": said, "max_tokens": 3, "stop_sequences": [SECRET]}
+    yield "/v1/messages", {"messages": [message], "max_tokens": 3, "stream": True}
+    yield "/v1/messages", {"messages": [{"role": "user", "content": [{"type": SECRET}]}], "max_tokens": 3}
+    yield "/v1/messages/count_tokens", {"messages": [message]}
+    yield "/v1/tokenize", {"prompt": said}
+    yield "/v1/tokenize", {"prompt": said, SECRET: 1}
     yield "/generate", {"inputs": said, "parameters": {"max_new_tokens": 3, "return_full_text": True}}
     yield completions, {"prompt": said * 5000, "max_tokens": 3}  # longer than the context
     yield completions, {"prompt": said, "max_tokens": SECRET}
@@ -68,7 +77,7 @@ def test_no_prompt_and_no_answer_is_kept_anywhere(server: Server, keys: dict[str
             ),
         ):
             pass
-    assert answered >= 7
+    assert answered >= 13
     found = [name for name, content in everything_left(server) if SECRET.encode() in content]
     assert found == []
 

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.demo.train import Demo
 from app.engine.vllm.scheduler.output_batching import MOST_UNTOLD
 from tests.endurance.accounting import Options, run
+from tests.support.chat_answers import parsed
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.postgres import running_postgres
 from tests.support.server import Server
@@ -116,6 +117,55 @@ def test_lorax_clients_too(server: Server, key: str) -> None:
             tokens = sum('"token"' in line for line in stream.iter_lines())
     prompt, output = details["prompt_tokens"], details["generated_tokens"]
     assert difference(before, used(server, key)) == (2, 0, 2 * prompt, output + tokens)
+
+
+def test_responses_and_messages_too(server: Server, key: str) -> None:
+    """Usage equals the record to the token; the sum over requests has the cached tokens as well."""
+    before = used(server, key)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/responses", {"input": PROMPT, "max_output_tokens": 9}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 9}),
+    ]
+    told = []
+    with server.client(key) as client:
+        for path, body in calls:
+            for stream in (False, True):
+                answer = client.post(path, json={"model": "prices", "stream": stream, **body})
+                told += usages([answer.json()] if not stream else parsed([answer.text]))[-1:]
+    prompt = sum(one["input_tokens"] + one.get("cache_read_input_tokens", 0) for one in told)
+    output = sum(one["output_tokens"] for one in told)
+    assert difference(before, used(server, key)) == (4, 0, prompt, output)
+
+
+def usages(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the usages in whole answers or events, in order."""
+    found = (one for event in events for one in (event.get("usage"), (event.get("response") or {}).get("usage")))
+    return [usage for usage in found if usage]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/responses", {"input": PROMPT, "max_output_tokens": 1000}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 1000}),
+    ],
+)
+async def test_who_leaves_another_api_pays_no_more(
+    server: Server, key: str, path: str, fields: dict[str, Any]
+) -> None:
+    before = await asyncio.to_thread(used, server, key)
+    body = {"model": "prices", "ignore_eos": True, "stream": True, **fields}
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client,
+        client.stream("POST", path, json=body) as answer,
+    ):
+        lines, seen = answer.aiter_lines(), 0
+        while seen < 10:
+            seen += "delta" in await anext(lines)
+    requests, failed, _, output = difference(before, await asyncio.to_thread(used, server, key))
+    assert (requests, failed) == (1, 1)
+    assert 4 <= output < 500
 
 
 async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Server, key: str) -> None:

@@ -53,10 +53,18 @@ def test_a_field_that_vllm_would_honour_is_refused_by_name(own: httpx.Client, fi
     bodies = {
         "/v1/completions": {"prompt": "x"},
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+        "/v1/responses": {"input": "x"},
+        "/v1/tokenize": {"prompt": "x"},
+        "/v1/detokenize": {"tokens": [1]},
     }
     for path, body in bodies.items():
         answer = own.post(path, json=body | {field: FIELDS[field]})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    asked = {"messages": [{"role": "user", "content": "x"}]}
+    for path, body in (("/v1/messages", asked | {"max_tokens": 1}), ("/v1/messages/count_tokens", asked)):
+        answer = own.post(path, json=body | {field: FIELDS[field]})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert f"The field {field} is not supported." in answer.json()["error"]["message"]
     parameters = {field: FIELDS[field]}
     for path in ("/generate", "/generate_stream", "/"):
         answer = own.post(path, json={"inputs": "x", "parameters": parameters})
@@ -99,8 +107,13 @@ def test_a_name_is_never_more_than_a_name(
     published = own.post(f"/v1/adapters/{quoted}/versions", files=parts(files))
     assert published.status_code in {404, 422}, published.text
     # The base itself may be requested, and there is no engine here.
-    refused = own.post("/v1/completions", json={"model": name, "prompt": "x"})
-    assert refused.status_code == (503 if name == "tiny-llama" else 404)
-    assert "set-cookie" not in refused.headers
+    for path, body in (
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
+    ):
+        refused = own.post(path, json=body | {"model": name})
+        assert refused.status_code == (503 if name == "tiny-llama" else 404)
+        assert "set-cookie" not in refused.headers
     assert own.get("/v1/adapters").json()["data"] == []
     assert name == "tiny-llama" or name not in caplog.text

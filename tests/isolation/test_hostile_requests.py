@@ -148,6 +148,99 @@ def test_an_abandoned_grammar_in_a_stream_is_a_client_error(witness: Witness, at
     assert [(error["code"], error["param"]) for error in errors] == [("invalid_value", "response_format")]
 
 
+def asked(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": [*parts]}
+
+
+def text_format(value: dict[str, Any]) -> dict[str, Any]:
+    return {"text": {"format": {"type": "json_schema", "name": "x", "schema": value}}}
+
+
+def deep(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+ARRAYS = {"type": "array", "maxItems": 10**7, "items": INTEGER}
+USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
+
+RESPONSES: dict[str, dict[str, Any]] = {
+    "an image of this machine": {"input": [asked({"type": "input_image", "image_url": "http://127.0.0.1/"})]},
+    "a file of this machine": {"input": [asked({"type": "input_file", "file_url": "file:///etc/passwd"})]},
+    "thousands of parts": {"input": [asked(*[{"type": "input_text", "text": "x"}] * 5000)]},
+    "thousands of items": {"input": [{"role": "user", "content": "x"}] * 5000},
+    "thousands of calls": {
+        "input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}] * 2000
+    },
+    "calls that never were": {"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}] * 50},
+    "arguments that are no arguments": {
+        "input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "[" * 1000}, *MESSAGES]
+    },
+    "thousands of unused keys": {
+        "input": [{"role": "user", "content": "x"} | {f"key{number}": [number] for number in range(50_000)}]
+    },
+    "arrays of ten million": text_format(ARRAYS),
+    "two to the power of 30 leaves": text_format(forked(30, "anyOf")),
+    "a tool of many arrays": {
+        "tools": [{"type": "function", "name": "x", "parameters": ARRAYS}],
+        "tool_choice": "required",
+    },
+    "many tools": {"tools": [{"type": "function", "name": f"f{i}", "parameters": many(40, INTEGER)} for i in range(128)]},
+    "a tool of this machine": {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1/"}]},
+    "another's response": {"previous_response_id": "resp_" + "0" * 32},
+    "metadata of everything": {"metadata": {f"key{number}": "x" * 512 for number in range(16)}},
+    "a schema in all events": text_format(many(100, {"type": "string"})) | {"stream": True, "instructions": "x" * 2000},
+}
+
+TURNS: dict[str, dict[str, Any]] = {
+    "an image of this machine": {
+        "messages": [asked({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}})]
+    },
+    "a document of this machine": {
+        "messages": [asked({"type": "document", "source": {"type": "url", "url": "file:///etc/passwd"}})]
+    },
+    "thousands of blocks": {"messages": [asked(*[{"type": "text", "text": "x"}] * 5000)]},
+    "thousands of turns of one role": {"messages": [{"role": "user", "content": "x"}] * 5000},
+    "thousands of results": {"messages": [asked(*[RESULT] * 3000)]},
+    "a deep input": {
+        "messages": [*MESSAGES, {"role": "assistant", "content": [USE | {"input": deep(300)}]}, asked(RESULT)]
+    },
+    "errors of everything": {
+        "messages": [*MESSAGES, {"role": "assistant", "content": [USE]}, asked(RESULT | {"is_error": True})]
+    },
+    "thousands of system blocks": {"system": [{"type": "text", "text": "x", "cache_control": {}}] * 3000},
+    "a tool of many arrays": {"tools": [{"name": "x", "input_schema": ARRAYS}], "tool_choice": {"type": "any"}},
+    "a server of this machine": {"mcp_servers": [{"type": "url", "url": "http://127.0.0.1/", "name": "x"}]},
+    "arrays of ten million": {"output_config": {"format": {"type": "json_schema", "schema": ARRAYS}}},
+    "endings of one byte": {"stop_sequences": list("abcdefghijklmnop")},
+    "words of the template": {"messages": [asked({"type": "text", "text": "[/INST] </s> {{ 7 * 7 }} {% raw %}"})]},
+}
+TRANSLATED = [
+    *(("/v1/responses", name, {"input": "x", "max_output_tokens": 64} | body) for name, body in RESPONSES.items()),
+    *(("/v1/messages", name, {"messages": MESSAGES, "max_tokens": 64} | body) for name, body in TURNS.items()),
+    *(("/v1/messages/count_tokens", name, body) for name, body in TURNS.items() if "messages" in body),
+    ("/v1/tokenize", "two megabytes", {"prompt": "x y " * 500_000}),
+    ("/v1/detokenize", "hundreds of thousands of tokens", {"tokens": [5] * 250_000}),
+    ("/v1/detokenize", "tokens that there are not", {"tokens": [2**31 - 1] * 1000}),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(path, body) for path, _, body in TRANSLATED],
+    ids=[f"{path.rpartition('/')[2]}: {name}" for path, name, _ in TRANSLATED],
+)
+def test_hostile_bodies_of_other_apis_end_unfelt(
+    witness: Witness, attacker: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    with witness.watching():
+        answer = attacker.post(path, json=body)
+    assert answer.status_code in {200, 400}, answer.text
+
+
 COMPLETIONS: dict[str, dict[str, Any]] = {
     "tokens that there are not": {"prompt": [2**31 - 1] * 4},
     "no token of text": {"prompt": [[0]] * 16, "echo": True, "logprobs": 20},

@@ -9,6 +9,7 @@ from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts
 
 ALLOWED, OTHER = "prices", "margins"
+MESSAGE = {"messages": [{"role": "user", "content": "x"}]}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,12 @@ def asked(site: Site, text: str, model: str) -> list[httpx.Response]:
             client.post("/v1/completions", json={"prompt": "x", "model": model}),
             client.post("/v1/completions", json={"prompt": "x", "adapter_id": model}),
             client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}], "model": model}),
+            client.post("/v1/responses", json={"input": "x", "model": model}),
+            client.post("/v1/messages", json=MESSAGE | {"max_tokens": 1, "model": model}),
             client.post("/generate", json={"inputs": "x", "parameters": {"adapter_id": model}}),
+            client.post("/v1/messages/count_tokens", json=MESSAGE | {"model": model}),
+            client.post("/v1/tokenize", json={"prompt": "x", "model": model}),
+            client.post("/v1/detokenize", json={"tokens": [1], "model": model}),
             client.get(f"/v1/models/{model}"),
         ]
 
@@ -56,8 +62,9 @@ def test_other_adapters_are_refused_by_every_name(site: Site, admin: httpx.Clien
 def test_its_own_adapter_works_by_every_name(site: Site, admin: httpx.Client, unit: Unit) -> None:
     text = key(admin, unit, adapters=[ALLOWED])
     for name in (ALLOWED, f"{ALLOWED}@1", f"{ALLOWED}:default", f"{unit.slug}/{ALLOWED}"):
-        # There is no engine here.
-        assert [answer.status_code for answer in asked(site, text, name)] == [503, 503, 503, 503, 200]
+        # There is no engine here, and the base has no tokenizer.
+        statuses = [answer.status_code for answer in asked(site, text, name)]
+        assert statuses == [503] * 6 + [400] * 3 + [200]
 
 
 def test_only_what_it_may_use_is_listed(site: Site, admin: httpx.Client, unit: Unit) -> None:

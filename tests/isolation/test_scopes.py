@@ -23,6 +23,12 @@ OPEN = {"/health/live", "/health/ready"}
 INFERENCE = {
     "/v1/completions",
     "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/responses/{response_id}",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/tokenize",
+    "/v1/detokenize",
     "/generate",
     "/generate_stream",
     "/",

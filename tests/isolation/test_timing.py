@@ -48,6 +48,24 @@ def test_foreign_and_absent_models_take_the_same_time(watch: Stopwatch, owner: U
     assert_alike(f"model {form}", ask(owner.slug, "secret"), ask(owner.slug, "absent"))
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
+        ("/v1/tokenize", {"prompt": "x"}),
+    ],
+)
+def test_other_apis_take_the_same_time_too(
+    watch: Stopwatch, owner: Unit, attacker: Unit, path: str, body: dict[str, object]
+) -> None:
+    def ask(adapter: str) -> Callable[[], float]:
+        asked = body | {"model": adapter}
+        return lambda: watch.seconds("POST", path, key=attacker.key, status=404, body=asked)
+
+    assert_alike(f"model on {path}", ask("secret"), ask("absent"))
+
+
 def test_whether_a_tenant_is_there(watch: Stopwatch, owner: Unit, attacker: Unit) -> None:
     def ask(slug: str) -> Callable[[], float]:
         body = {"model": f"{slug}/secret", "prompt": "x"}

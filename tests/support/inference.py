@@ -11,6 +11,7 @@ from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.base_template import BaseTemplate
 from app.services.prompts.chat import ChatPrompts
+from app.services.prompts.tokenizer import BaseTokenizer
 from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes
 from app.services.serving.adapter_traffic import Traffic
@@ -35,18 +36,35 @@ class MemoryLedger:
         self.kept.append(record)
 
 
+#: Chat template of the base of these tests.
+TEMPLATE = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+
+
 def inference_service(
-    node: Node, engine: NoEngine, settings: Settings | None = None, *, traffic: Traffic | None = None
+    node: Node,
+    engine: NoEngine,
+    settings: Settings | None = None,
+    *,
+    traffic: Traffic | None = None,
+    ledger: MemoryLedger | None = None,
+    prompts: ChatPrompts | None = None,
+    tokenizer: BaseTokenizer | None = None,
 ) -> InferenceService:
-    """Build the service for the base ``demo`` with 64 tokens of context. Its records are kept in memory only."""
+    """Build the service for the base ``demo`` with 64 tokens of context.
+
+    Args:
+        ledger: where its usage records are kept; default: one that no test reads.
+        prompts: renderer of chats; default: one with :data:`TEMPLATE`.
+        tokenizer: the base's tokenizer; None: only the engine counts tokens.
+    """
     settings = settings or Settings()
     readers, database = InFlightLookups(), node.database
-    tokens = PromptTokens(None, context=64)
+    tokens = PromptTokens(tokenizer, context=64)
     limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
     return InferenceService(
         engine,
         node.adapters,
-        ChatPrompts(settings, {}, BaseTemplate("{% for m in messages %}<{{ m.content }}>{% endfor %}", {})),
+        prompts or ChatPrompts(settings, {}, BaseTemplate(TEMPLATE, {})),
         tokens,
         settings,
         base_name="demo",
@@ -55,5 +73,5 @@ def inference_service(
         traffic=traffic or Traffic(),
         prefetcher=Prefetcher(database, engine, readers, _NO_FILE, base_digest=BASE_DIGEST),
         limiting=limits,
-        meter=Meter(cast("Ledger", MemoryLedger()), limits),
+        meter=Meter(cast("Ledger", ledger or MemoryLedger()), limits),
     )

@@ -39,6 +39,9 @@ _USE = ("type", "id", "name", "input")
 _RESULT = ("type", "tool_use_id", "content", "is_error")
 _TOOL = ("type", "name", "description", "input_schema", "strict")
 _THOUGHTS = ("thinking", "redacted_thinking")
+#: Beginning of a system block in which coding agents report themselves. It changes with each request, so the prefix
+#: cache would hold nothing for their conversations.
+_BILLING = "x-anthropic-billing-header"
 _IGNORED_EDITS = "clear_thinking_"
 #: A chat's ``response_format`` has a name, Anthropic's does not.
 _FORMAT_NAME = "output"
@@ -142,7 +145,10 @@ class _Conversation:
         if not isinstance(system, str):
             if not isinstance(system, list):
                 raise refuse("system", system, "a text or an array of text blocks")
-            content = [self._text(block, f"system.{index}", "system[]") for index, block in enumerate(system)]
+            blocks = [self._text(block, f"system.{index}", "system[]") for index, block in enumerate(system)]
+            content = [block for block in blocks if not block["text"].startswith(_BILLING)]
+            if len(content) < len(blocks):
+                self.ignored.append(f"system[].{_BILLING}")
         if content:
             self.turns.append({"role": "system", "content": content})
 

@@ -39,9 +39,9 @@ def error_type(status: int) -> str:
     return _TYPES.get(status, "invalid_request_error")
 
 
-def error_body(kind: str, message: str, request_id: str | None) -> dict[str, Any]:
-    """Build Anthropic's error envelope."""
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+def error_body(kind: str, message: str) -> dict[str, Any]:
+    """Build Anthropic's error envelope. The request's id is in a header only, so equal refusals have equal bodies."""
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def whole_message(stops: tuple[str, ...], answer: dict[str, Any], facts: AnswerFacts) -> dict[str, Any]:
@@ -104,8 +104,7 @@ class MessageEvents:
 
     def failed(self, error: dict[str, Any]) -> Iterator[str]:
         kind = _TYPES_IN_STREAMS.get(str(error.get("type")), "api_error")
-        body = error_body(kind, str(error.get("message")), self._facts.request_id)
-        yield server_sent("error", body)
+        yield server_sent("error", error_body(kind, str(error.get("message"))))
 
     def _first_usage(self) -> dict[str, Any]:
         """Return the usage before the first token. What the cache held is known at the end only."""

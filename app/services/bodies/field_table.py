@@ -296,6 +296,7 @@ _ANTHROPIC_NESTED = (
     "messages[].content[].redacted_thinking",
     "messages[].content[].cache_control",
     "system[].cache_control",
+    "system[].x-anthropic-billing-header",
     "tools[].cache_control",
     "output_config.effort",
 )

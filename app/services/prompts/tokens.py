@@ -139,6 +139,15 @@ class PromptTokens:
 
         return await self._in_turn(decode, len(token_ids), tenant)
 
+    async def text_of_each(self, token_ids: Sequence[int], *, tenant: str) -> list[str]:
+        """Decode each of many tokens by itself, in order.
+
+        Raises:
+            UnsupportedField, Busy: as in :meth:`encode`.
+        """
+        tokenizer = self._loaded()
+        return await self._in_turn(lambda: tokenizer.texts(token_ids), len(token_ids), tenant)
+
     def _loaded(self) -> BaseTokenizer:
         if self._tokenizer is None:
             raise UnsupportedField(_NO_TOKENIZER, param="model")

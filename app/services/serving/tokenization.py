@@ -9,6 +9,7 @@ from app.engine.port import Endpoint
 from app.services.bodies.anthropic import count_request
 from app.services.bodies.field_table import DETOKENIZE, TOKENIZE
 from app.services.bodies.openai import chat_body
+from app.services.bodies.openai import ignored as ignored_in_chat
 from app.services.catalog.adapters import AdapterService
 from app.services.limits.service import LimitService
 from app.services.prompts.chat import ChatPrompts
@@ -52,20 +53,22 @@ class TokenizationService:
         """
         sent = TOKENIZE.checked(body, self._limits)
         _check_prompt(sent)
-        chat = None
-        if "messages" in sent:
-            chat = chat_body({name: body[name] for name in ("messages", "tools") if name in body}, self._limits)
+        sent_chat = {name: body[name] for name in ("messages", "tools") if name in sent}
+        chat = chat_body(sent_chat, self._limits) if "messages" in sent else None
 
         async def answer(target: Target) -> dict[str, Any]:
+            _, tenant = tenant_of(caller)
             if chat is not None:
                 ids = await self._of_chat(caller, chat, target)
             else:
                 special = sent.get("add_special_tokens", True)
-                ids = await self._tokens.encode(sent["prompt"], special=special, tenant=tenant_of(caller)[1])
+                ids = await self._tokens.encode(sent["prompt"], special=special, tenant=tenant)
             answer: dict[str, Any] = {"count": len(ids), "max_model_len": self._tokens.context, "tokens": list(ids)}
-            return answer | ({"token_strs": self._tokens.texts(ids)} if sent.get("return_token_strs") else {})
+            if sent.get("return_token_strs"):
+                answer["token_strs"] = await self._tokens.text_of_each(ids, tenant=tenant)
+            return answer
 
-        return await self._counted(caller, request_id, body, answer)
+        return await self._counted(caller, request_id, body, answer, ignored=tuple(ignored_in_chat(sent_chat)))
 
     async def detokenize(self, caller: Caller, request_id: str, body: dict[str, Any]) -> Served:
         """Return the text of tokens, as ``{"prompt"}``."""

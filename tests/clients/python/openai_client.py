@@ -23,6 +23,8 @@ class Advice(BaseModel):
 
 
 TOOLS = [openai.pydantic_function_tool(PriceOf, name="price_of")]
+#: The same tool in the form of Responses.
+FUNCTIONS: list[Any] = [{"type": "function", **tool["function"]} for tool in TOOLS]
 
 
 def result_of(call: Any) -> dict[str, Any]:
@@ -38,6 +40,39 @@ def loop(client: openai.OpenAI, message: Any) -> None:
         answer = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, max_tokens=20)
         assert answer.choices[0].finish_reason in ("stop", "length")
         messages += [answer.choices[0].message, {"role": "user", "content": "And salt?"}]
+
+
+def respond(client: openai.OpenAI, response: Any) -> None:
+    """Run the second and third turn of a tool loop of Responses, with the items as the SDK has them."""
+    (call,) = [item for item in response.output if item.type == "function_call"]
+    assert json.loads(call.arguments)["item"] in ("sugar", "salt")
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "two euros"}
+    items = [QUESTION, *response.output, output]
+    for _ in range(2):
+        answer = client.responses.create(model=MODEL, input=items, tools=FUNCTIONS, max_output_tokens=20)
+        assert answer.status in ("completed", "incomplete")
+        items += [*answer.output, {"role": "user", "content": "And salt?"}]
+
+
+def responses(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "tools": FUNCTIONS, "max_output_tokens": 60, "input": [QUESTION]}
+    asked["tool_choice"] = {"type": "function", "name": "price_of"}
+    respond(client, client.responses.create(**asked))
+    respond(client, client.responses.parse(**asked))
+    with client.responses.stream(**asked) as stream:
+        respond(client, stream.get_final_response())
+    advised = client.responses.parse(
+        model=MODEL, input="Raise or lower the price?", text_format=Advice, max_output_tokens=40
+    )
+    assert advised.output_parsed is not None
+    assert advised.output_parsed.price in ("raise", "lower")
+    first = client.responses.create(model=MODEL, input="What does sugar cost?", max_output_tokens=4)
+    try:
+        client.responses.create(model=MODEL, input="And salt?", previous_response_id=first.id)
+    except openai.BadRequestError as error:
+        assert "Send the whole conversation in input" in error.message
+    else:
+        raise AssertionError("A reference to a stored response was accepted.")
 
 
 def main() -> None:
@@ -68,6 +103,7 @@ def main() -> None:
         model=MODEL, messages=[QUESTION], max_tokens=2, metadata={"team": "a"}, store=True
     )
     assert raw.headers["x-tenora-ignored"] == "metadata, store"
+    responses(client)
 
 
 if __name__ == "__main__":

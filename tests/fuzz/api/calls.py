@@ -217,6 +217,61 @@ def _chat(world: World, rng: random.Random) -> dict[str, Any]:
     return {"model": _model(world, rng), "messages": said, "max_tokens": 4, "stream": stream, **shape}
 
 
+def _response(world: World, rng: random.Random) -> dict[str, Any]:
+    items: list[dict[str, Any]] = [
+        {"role": "user", "content": rng.choice(("Hello", [{"type": "input_text", "text": "Hello"}]))}
+    ]
+    if rng.random() < 0.5:
+        call = {"type": "function_call", "call_id": "c1", "name": "price", "arguments": json.dumps(_ARGUMENTS)}
+        output = {"type": "function_call_output", "call_id": "c1", "output": json.dumps(_ARGUMENTS)}
+        items += [{"type": "reasoning", "summary": []}, call, output]
+    more = {
+        "stream": True,
+        "instructions": "Be brief.",
+        "tools": [{"type": "function", "name": "price", "parameters": _SCHEMA}],
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": _SCHEMA}},
+        "metadata": {"a": "b"},
+        "store": True,
+        "include": ["message.output_text.logprobs"],
+        "previous_response_id": "resp_1",
+    }
+    kept = {name: value for name, value in more.items() if rng.random() < 0.2}
+    return {"model": _model(world, rng), "input": rng.choice(("Hello", items)), "max_output_tokens": 4, **kept}
+
+
+def _turns(world: World, rng: random.Random) -> dict[str, Any]:
+    turns: list[dict[str, Any]] = [
+        {"role": "user", "content": rng.choice(("Hello", [{"type": "text", "text": "Hello"}]))}
+    ]
+    if rng.random() < 0.5:
+        use = {"type": "tool_use", "id": "c1", "name": "price", "input": _ARGUMENTS}
+        result = {"type": "tool_result", "tool_use_id": "c1", "content": json.dumps(_ARGUMENTS), "is_error": True}
+        turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    more = {
+        "system": rng.choice(("Be brief.", [{"type": "text", "text": "Be brief."}])),
+        "tools": [{"name": "price", "input_schema": _SCHEMA}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "adaptive"},
+    }
+    kept = {name: value for name, value in more.items() if rng.random() < 0.2}
+    return {"model": _model(world, rng), "messages": turns, **kept}
+
+
+def _message(world: World, rng: random.Random) -> dict[str, Any]:
+    more = {"stream": True, "stop_sequences": ["e"], "temperature": 0.5, "metadata": {"user_id": "a"}}
+    kept = {name: value for name, value in more.items() if rng.random() < 0.2}
+    return {**_turns(world, rng), "max_tokens": 4, **kept}
+
+
+def _tokenize(world: World, rng: random.Random) -> dict[str, Any]:
+    said = [{"role": "user", "content": "Hello"}]
+    return {"model": _model(world, rng), **rng.choice(({"prompt": "Hello"}, {"messages": said}))}
+
+
+def _detokenize(world: World, rng: random.Random) -> dict[str, Any]:
+    return {"model": _model(world, rng), "tokens": rng.choice(([], [1, 2, 3], [10**9]))}
+
+
 _ARGUMENTS = {"item": "sugar", "amount": 2.5, "to": ["a", "\u00e9"], "more": {"urgent": True}}
 _SCHEMA = {"type": "object", "properties": {"item": {"enum": ["sugar", "salt"]}}, "required": ["item"]}
 
@@ -256,6 +311,11 @@ def _one_of(*bodies: Any) -> Callable[[World, random.Random], Any]:
 _BODIES: dict[tuple[str, str], Callable[[World, random.Random], Any]] = {
     ("POST", "chat/completions"): _chat,
     ("POST", "completions"): _completion,
+    ("POST", "/v1/responses"): _response,
+    ("POST", "count_tokens"): _turns,
+    ("POST", "/v1/messages"): _message,
+    ("POST", "/v1/tokenize"): _tokenize,
+    ("POST", "/v1/detokenize"): _detokenize,
     **{("POST", end): _lorax for end in ("/generate", "/generate_stream", "/")},
     ("POST", "tenants"): _tenant,
     ("PATCH", "{tenant}"): _one_of({"name": "a"}, {"weight": 2.0}, {"limits": {"requests_per_minute": 10**6}}),

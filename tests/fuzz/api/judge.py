@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.api.errors import LORAX_PATHS
+from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS
 
 #: Conformance of an answer to the OpenAPI description.
 DESCRIBED = [
@@ -78,7 +78,7 @@ def _of_error(call: Call) -> Iterator[str]:
         return
     if answer.headers.get("content-type") != "application/json":
         yield f"{status} as {answer.headers.get('content-type')}"
-    if status >= 500 and not (status == 503 and code in _UNAVAILABLE | {"overloaded"}):
+    if status >= 500 and not (status == 503 and code in _UNAVAILABLE | {"overloaded", "overloaded_error"}):
         yield f"{status} {code}"
     for needed, header in ((401, "www-authenticate"), (405, "allow"), (409, "x-should-retry")):
         if status == needed and header not in answer.headers:
@@ -96,6 +96,11 @@ def _code(body: object, path: str) -> str:
     if path in LORAX_PATHS:
         assert body.keys() == {"error", "error_type"}
         message, code = body["error"], body["error_type"]
+    elif path in ANTHROPIC_PATHS:
+        assert body.keys() == {"type", "error"}
+        assert body["type"] == "error"
+        assert body["error"].keys() == {"type", "message"}
+        message, code = body["error"]["message"], body["error"]["type"]
     else:
         error = body["error"]
         assert body.keys() == {"error"}

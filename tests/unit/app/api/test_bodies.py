@@ -14,7 +14,13 @@ from tests.support.site import Site, Unit
 
 ASKED = json.dumps({"prompt": "Hello", "max_tokens": 1}).encode()
 JSON = {"content-type": "application/json"}
-ROUTES = {"/v1/completions": ASKED, "/v1/chat/completions": b'{"messages": []}', "/generate": b'{"inputs": "Hello"}'}
+ROUTES = {
+    "/v1/completions": ASKED,
+    "/v1/chat/completions": b'{"messages": []}',
+    "/v1/responses": b'{"input": "Hello"}',
+    "/v1/messages": b'{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}',
+    "/generate": b'{"inputs": "Hello"}',
+}
 COMPRESS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "GZIP, identity": gzip.compress, "deflate": zlib.compress}
 
 

@@ -144,6 +144,7 @@ def test_who_holds_all_places_and_sends_nothing_loses_them(patient: Site, files:
     [
         ("/v1/completions", b'{"prompt": "'),
         ("/v1/chat/completions", b'{"messages": "'),
+        ("/v1/responses", b'{"input": "'),
         ("/generate", b'{"inputs": "'),
         ("/v1/adapters/a/uploads", b'{"files": "'),
     ],

@@ -108,6 +108,8 @@ def test_scopes(site: Site, admin: httpx.Client, unit: Unit) -> None:
     [
         ("/v1/completions", {"prompt": "x"}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}),
         ("/generate", {"inputs": "x"}),
         ("/generate_stream", {"inputs": "x"}),
         ("/", {"inputs": "x"}),
@@ -124,7 +126,8 @@ def test_every_inference_route_reads_the_deadline(site: Site, unit: Unit, path: 
 def test_the_api_describes_the_deadline(site: Site) -> None:
     with site.client(None) as client:
         paths = client.get("/openapi.json").json()["paths"]
-    for path in ("/v1/completions", "/v1/chat/completions", "/generate", "/generate_stream", "/"):
+    openai = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+    for path in (*openai, "/generate", "/generate_stream", "/"):
         assert [item["name"] for item in paths[path]["post"]["parameters"]] == ["x-request-timeout"]
         assert "429" in paths[path]["post"]["responses"]
 

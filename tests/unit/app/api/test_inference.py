@@ -10,12 +10,20 @@ from tests.support.site import Site, Unit, make_unit, parts
 ROUTES = {
     "/v1/completions": {"prompt": "hi"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"input": "hi"},
+    "/v1/tokenize": {"prompt": "hi"},
+    "/v1/detokenize": {"tokens": [1]},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hi"}]},
     "/generate": {"inputs": "hi"},
     "/generate_stream": {"inputs": "hi"},
     "/": {"inputs": "hi"},
 }
-OPENAI = [path for path in ROUTES if path.startswith("/v1")]
+ANTHROPIC = ["/v1/messages", "/v1/messages/count_tokens"]
+OPENAI = [path for path in ROUTES if path.startswith("/v1") and path not in ANTHROPIC]
 LORAX = [path for path in ROUTES if not path.startswith("/v1")]
+#: Keys of the error envelope of the routes that do not have OpenAI's.
+KEYS = dict.fromkeys(LORAX, frozenset({"error", "error_type"})) | dict.fromkeys(ANTHROPIC, frozenset({"type", "error"}))
 
 
 def named(path, name):
@@ -44,7 +52,7 @@ def test_a_key_is_needed(site: Site, path):
     with site.client(None) as anonymous:
         answer = anonymous.post(path, json=ROUTES[path])
     assert answer.status_code == 401
-    assert set(answer.json()) == ({"error", "error_type"} if path in LORAX else {"error"})
+    assert set(answer.json()) == KEYS.get(path, {"error"})
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -79,6 +87,41 @@ def test_openai_errors_name_the_field(client, path):
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "priority"
     assert answer.json()["error"]["code"] == "unsupported_field"
+
+
+@pytest.mark.parametrize("path", ANTHROPIC)
+def test_anthropics_errors_have_its_envelope_and_header(client, path):
+    refused = client.post(path, json=ROUTES[path] | {"priority": 1})
+    assert (refused.status_code, refused.json()) == (
+        400,
+        {
+            "type": "error",
+            "error": {"type": "invalid_request_error", "message": "The field priority is not supported."},
+        },
+    )
+    assert refused.headers["request-id"] == refused.headers["x-request-id"]
+    absent = client.post(path, json=ROUTES[path] | {"model": "absent"}, headers={"x-request-id": "mine"})
+    assert (absent.status_code, absent.json()["error"]["type"]) == (404, "not_found_error")
+    assert (absent.headers["request-id"], absent.headers["x-client-request-id"]) == (
+        absent.headers["x-request-id"],
+        "mine",
+    )
+
+
+def test_a_stored_response_is_a_404_that_says_so(site, client):
+    answer = client.get("/v1/responses/resp_1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert "this server stores none" in answer.json()["error"]["message"]
+    with site.client(None) as anonymous:
+        assert anonymous.get("/v1/responses/resp_1").status_code == 401
+
+
+def test_without_a_tokenizer_the_routes_say_so(client):
+    """The base of these tests has no tokenizer."""
+    for path in ("/v1/tokenize", "/v1/detokenize", "/v1/messages/count_tokens"):
+        refused = client.post(path, json=ROUTES[path])
+        assert refused.status_code == 400
+        assert "cannot load the tokenizer" in refused.text
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -101,6 +101,8 @@ def test_a_broken_answer_is_not_taken_for_a_whole_one(broken: httpx.Client) -> N
         ("GET", "/absent", 404),
         ("DELETE", "/health/live", 405),
         ("POST", "/v1/chat/completions", 401),
+        ("POST", "/v1/responses", 401),
+        ("POST", "/v1/messages", 401),
     ],
 )
 def test_every_answer_carries_an_id_that_the_server_made(site: Site, method: str, path: str, status: int) -> None:
@@ -113,7 +115,11 @@ def test_every_answer_carries_an_id_that_the_server_made(site: Site, method: str
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/generate", "/v1/completions", "/v1/chat/completions", "/metrics", "/v1/models"]
+    "path",
+    [
+        *("/", "/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"),
+        *("/v1/tokenize", "/metrics", "/v1/models"),
+    ],
 )
 def test_a_path_with_a_line_break_behind_it_is_none(site: Site, unit: Unit, path: str) -> None:
     """Starlette routes this path like the plain one, but our confidentiality and LoRAX checks need an exact match."""

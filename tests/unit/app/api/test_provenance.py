@@ -218,6 +218,8 @@ def test_a_version_of_another_base_is_refused_by_name(site: Site, unit: Unit, fi
             ("/v1/completions", {"model": "pricing", "prompt": "x"}),
             ("/v1/completions", {"model": "pricing@1", "prompt": "x"}),
             ("/v1/chat/completions", {"model": "pricing", "messages": [{"role": "user", "content": "x"}]}),
+            ("/v1/responses", {"model": "pricing", "input": "x"}),
+            ("/v1/tokenize", {"model": "pricing", "prompt": "x"}),
         ):
             answer = own.post(path, json=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "wrong_base")

@@ -104,6 +104,9 @@ def test_publishing_moves_only_the_alias_that_it_names(
     [
         ("/v1/completions", {"model": "quotes", "prompt": "a"}),
         ("/v1/chat/completions", {"model": "quotes", "messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/responses", {"model": "quotes", "input": "a"}),
+        ("/v1/messages", {"model": "quotes", "messages": [{"role": "user", "content": "a"}], "max_tokens": 4}),
+        ("/v1/tokenize", {"model": "quotes", "prompt": "a"}),
         ("/generate", {"inputs": "a", "parameters": {"adapter_id": "quotes"}}),
     ],
 )

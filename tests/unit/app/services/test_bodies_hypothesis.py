@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TenoraError
 from app.services.bodies import lorax, openai
-from app.services.bodies.field_table import CHAT, COMPLETIONS, LORAX, MODEL_FIELDS
+from app.services.bodies.anthropic import messages_request
+from app.services.bodies.field_table import CHAT, COMPLETIONS, LORAX, MESSAGES, MODEL_FIELDS, RESPONSES
 from app.services.bodies.lorax import generation
 from app.services.bodies.openai import chat_body, completion_body
 from app.services.bodies.parsing import parse_object
+from app.services.bodies.responses import responses_request
 from app.settings import LimitSettings
 
 LIMITS = LimitSettings()
@@ -102,6 +104,71 @@ def test_chat(body):
             assert set(turn) <= {"role", "content", "name", "tool_calls", "tool_call_id"}
             for call in turn.get("tool_calls", ()):
                 assert isinstance(json.loads(call["function"]["arguments"]), dict)
+
+
+def typed(*kinds, **known):
+    """Objects with one of these types, some known keys with any values, and other keys."""
+    some = st.fixed_dictionaries({}, optional={name: value | values for name, value in known.items()})
+    return st.builds(lambda other, own, kind: other | own | {"type": kind}, extras, some, st.sampled_from(kinds))
+
+
+texts = typed("input_text", "output_text", "text", "refusal", "image", text=words, refusal=words)
+contents = words | st.lists(texts, max_size=3)
+roles = st.sampled_from(["user", "assistant", "system", "developer", "tool"])
+items = st.one_of(
+    typed("message", role=roles, content=contents),
+    typed("function_call", call_id=words, name=words, arguments=words | values.map(json.dumps)),
+    typed("function_call_output", call_id=words, output=contents),
+    typed("reasoning", "item_reference", "web_search_call", id=words),
+)
+schemas = st.just({"type": "object"}) | values
+functions = typed("function", "mcp", name=words, description=words, parameters=schemas, strict=st.booleans())
+
+
+@given(
+    bodies(
+        sorted(RESPONSES.names),
+        input=words | st.lists(items, max_size=4) | values,
+        tools=st.just([]) | st.lists(functions, max_size=2) | values,
+        text=typed("x", format=typed("text", "json_schema", name=words, schema=schemas)) | st.none(),
+    )
+)
+def test_responses(body):
+    with contextlib.suppress(TenoraError):
+        request = responses_request(body, LIMITS)
+        assert set(request.chat) <= set(CHAT.checks)
+        assert all(isinstance(name, str) for name in request.ignored)
+        json.dumps([request.chat, request.shown], allow_nan=False)
+
+
+uses = typed("tool_use", id=words, name=words, input=st.dictionaries(keys, values, max_size=2))
+results = typed("tool_result", tool_use_id=words, content=contents, is_error=st.booleans())
+blocks = words | st.lists(texts | uses | results | typed("thinking", "redacted_thinking", "document"), max_size=3)
+replies = st.fixed_dictionaries({"role": roles | values, "content": blocks | values})
+custom = typed(None, "custom", "bash_20250124", name=words, input_schema=schemas)
+
+
+@given(
+    bodies(
+        sorted(MESSAGES.names),
+        messages=st.lists(replies, min_size=1, max_size=4) | values,
+        max_tokens=st.just(5) | values,
+        system=contents | st.none(),
+        tools=st.just([]) | st.lists(custom, max_size=2) | values,
+        tool_choice=typed("auto", "any", "tool", "none", name=words) | st.none(),
+    )
+)
+def test_messages(body):
+    with contextlib.suppress(TenoraError):
+        request = messages_request(body, LIMITS)
+        assert set(request.chat) <= set(CHAT.checks)
+        assert request.chat["messages"][-1]["role"] != "assistant"
+        roles_in_order = [turn["role"] for turn in request.chat["messages"]]
+        assert all(
+            first != second or first == "tool"
+            for first, second in zip(roles_in_order, roles_in_order[1:], strict=False)
+        )
+        json.dumps([request.chat, request.ignored, request.stops], allow_nan=False)
 
 
 parameters = st.dictionaries(st.sampled_from(sorted(LORAX.checks)) | keys, values, max_size=4)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from app.domain.errors import Busy, ContextLengthExceeded
+from app.domain.errors import Busy, ContextLengthExceeded, InvalidRequest, UnsupportedField
 from app.domain.limits.limits import TokenBound
 from app.engine.port import Endpoint, EngineRequest
 from app.services.prompts.tokenizer import BaseTokenizer
@@ -36,6 +36,33 @@ def tokens(tokenizer: BaseTokenizer) -> PromptTokens:
 def request(body: dict[str, Any], prompt: str | None = None) -> EngineRequest:
     endpoint = Endpoint.COMPLETIONS if prompt is None else Endpoint.CHAT
     return EngineRequest("r", endpoint, body, "m", None, "salt", prompt)
+
+
+async def test_texts_and_tokens_become_each_other(tokens: PromptTokens) -> None:
+    assert await tokens.encode("a bc", special=True, tenant="t") == (0, 1, 2)
+    assert await tokens.encode("a bc", special=False, tenant="t") == (1, 2)
+    long = await tokens.encode("a bc " * 1000, special=False, tenant="t")
+    assert long == (1, 2) * 1000
+    assert await tokens.decode([0, 1, 2], tenant="t") == "<s> a bc"
+    assert await tokens.decode(long, tenant="t") == "a bc " * 999 + "a bc"
+    assert await tokens.text_of_each((0, 2), tenant="t") == ["<s>", "bc"]
+
+
+@pytest.mark.parametrize("ids", [[3], [1, 2, 2**31 - 1]])
+async def test_an_id_that_is_no_token_is_named(tokens: PromptTokens, ids: list[int]) -> None:
+    with pytest.raises(InvalidRequest, match=f"tokens has {ids[-1]}"):
+        await tokens.decode(ids, tenant="t")
+
+
+async def test_without_a_tokenizer_there_are_no_tokens() -> None:
+    tokens = PromptTokens(None, context=CONTEXT)
+    for call in (
+        tokens.encode("a", special=True, tenant="t"),
+        tokens.decode([1], tenant="t"),
+        tokens.text_of_each([1], tenant="t"),
+    ):
+        with pytest.raises(UnsupportedField, match="cannot load the tokenizer"):
+            await call
 
 
 @pytest.mark.parametrize(
