@@ -145,7 +145,8 @@ def test_made_up_names_add_no_series(watched: Watched) -> None:
 
 
 def test_a_request_is_traced_through_all_its_stages(watched: Watched) -> None:
-    assert [watched.answers[name].status_code for name in ("warm", "stream", "chat")] == [200] * 3
+    chats = ("chat", "responses", "messages")
+    assert [watched.answers[name].status_code for name in ("warm", "stream", *chats)] == [200] * 5
     for name in ("warm", "stream"):
         spans = watched.trace(name)
         root = spans["POST /v1/completions"]
@@ -166,7 +167,8 @@ def test_a_request_is_traced_through_all_its_stages(watched: Watched) -> None:
             "gen_ai.request.stream": name == "stream",
             "gen_ai.usage.output_tokens": 4,
         }
-    assert watched.trace("chat")["engine"].attributes["gen_ai.operation.name"] == "chat"
+    for name in chats:
+        assert watched.trace(name)["engine"].attributes["gen_ai.operation.name"] == "chat"
 
 
 def test_a_load_is_traced_by_its_phases(watched: Watched) -> None:

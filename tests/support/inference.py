@@ -49,17 +49,19 @@ def inference_service(
     ledger: MemoryLedger | None = None,
     prompts: ChatPrompts | None = None,
     tokenizer: BaseTokenizer | None = None,
+    context: int = 64,
 ) -> InferenceService:
-    """Build the service for the base ``demo`` with 64 tokens of context.
+    """Build the service for the base ``demo``.
 
     Args:
         ledger: where its usage records are kept; default: one that no test reads.
         prompts: renderer of chats; default: one with :data:`TEMPLATE`.
         tokenizer: the base's tokenizer; None: only the engine counts tokens.
+        context: maximum tokens of prompt and answer together.
     """
     settings = settings or Settings()
     readers, database = InFlightLookups(), node.database
-    tokens = PromptTokens(tokenizer, context=64)
+    tokens = PromptTokens(tokenizer, context=context)
     limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
     return InferenceService(
         engine,

@@ -24,7 +24,8 @@ from app.settings import LimitSettings
 RENAMING = Renaming(
     (r"'?\bmax_tokens\b'? or '?\bmax_completion_tokens\b'?", "max_tokens"),
     (r"\bmax_completion_tokens\b", "max_tokens"),
-    (r"\bmessages(?:\.\w+)*", "messages"),
+    (r"\bmessages\.\d+\.role\b", "messages.role"),
+    (r"\bmessages(?!\.role\b)(?:\.\w+)*", "messages"),
     (r"\btools\.(\d+)\.function\.parameters\b", r"tools.\1.input_schema"),
     (r"\btools\.(\d+)\.function\b", r"tools.\1"),
     (r"\btool_choice\.function\b", "tool_choice"),

@@ -99,7 +99,7 @@ def responses_request(body: dict[str, Any], limits: LimitSettings) -> ResponsesR
     sent = RESPONSES.checked(body, limits)
     ignored = [*RESPONSES.ignored_in(body)]
     conversation = _Conversation(ignored)
-    if "instructions" in sent:
+    if sent.get("instructions"):
         conversation.say("system", sent["instructions"])
     conversation.read(sent["input"])
     chat = {name: sent[name] for name in _SAME if name in sent} | {"messages": conversation.turns}

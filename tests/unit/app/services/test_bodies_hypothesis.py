@@ -130,7 +130,7 @@ functions = typed("function", "mcp", name=words, description=words, parameters=s
         sorted(RESPONSES.names),
         input=words | st.lists(items, max_size=4) | values,
         tools=st.just([]) | st.lists(functions, max_size=2) | values,
-        text=typed("x", format=typed("text", "json_schema", name=words, schema=schemas)) | st.none(),
+        text=st.fixed_dictionaries({"format": typed("text", "json_schema", name=words, schema=schemas)}) | st.none(),
     )
 )
 def test_responses(body):

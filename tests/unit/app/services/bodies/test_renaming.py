@@ -11,7 +11,7 @@ CASES = [
     ("'max_tokens' or 'max_completion_tokens' is too large", "max_output_tokens is too large", "max_tokens is too large"),
     ("messages", "input", "messages"),
     ("messages.3.content.0.text", "input", "messages"),
-    ("messages.3.role is 'user'", "input.role is 'user'", "messages is 'user'"),
+    ("messages.3.role is 'user'", "input.role is 'user'", "messages.role is 'user'"),
     ("tools.2.function.name", "tools.2.name", "tools.2.name"),
     ("tools.2.function.parameters.$ref", "tools.2.parameters.$ref", "tools.2.input_schema.$ref"),
     ("tool_choice.function.name", "tool_choice.name", "tool_choice.name"),

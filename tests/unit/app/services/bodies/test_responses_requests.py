@@ -52,6 +52,10 @@ def test_instructions_are_a_system_message_in_front() -> None:
     ]
 
 
+def test_empty_instructions_count_as_not_sent() -> None:
+    assert turns("hi", instructions="") == turns("hi")
+
+
 def test_messages_keep_their_order_and_their_texts() -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},

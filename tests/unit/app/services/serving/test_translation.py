@@ -24,6 +24,7 @@ from tests.support.word_tokenizer import word_tokenizer
 
 pytest_plugins = ("tests.support.registry_fixtures",)
 
+CONTEXT = 256
 SCHEMA = {"type": "object", "properties": {"item": {"type": "string"}}}
 OWN_TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.tool_calls %}{{ m.tool_calls }}{% endif %}\n"
@@ -115,7 +116,9 @@ async def prompts() -> AsyncIterator[ChatPrompts]:
 
 
 def service(node: Node, engine: Recorder, prompts: ChatPrompts, ledger: MemoryLedger | None = None) -> InferenceService:
-    return inference_service(node, engine, prompts=prompts, tokenizer=word_tokenizer(), ledger=ledger)
+    return inference_service(
+        node, engine, prompts=prompts, tokenizer=word_tokenizer(), ledger=ledger, context=CONTEXT
+    )
 
 
 async def describe(node: Node, **defaults: Any) -> None:
@@ -249,10 +252,10 @@ async def test_refusals_of_the_engine_have_the_clients_names(
 async def test_a_prompt_beyond_the_context_names_its_field(
     node: Node, caller: Caller, prompts: ChatPrompts, body: dict[str, Any], translation: Any
 ) -> None:
-    long = "hi " * 70
+    long = "hi " * CONTEXT
     field = "input" if "input" in body else "messages"
     asked = body | {field: long if field == "input" else [turn("user", long)]}
-    with pytest.raises(Exception, match="maximum context length is 64") as caught:
+    with pytest.raises(Exception, match=f"maximum context length is {CONTEXT}") as caught:
         await service(node, Recorder(answer("x")), prompts).translate(caller, "id", asked, translation)
     assert getattr(caught.value, "param", None) == field
 
