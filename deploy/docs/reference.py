@@ -240,9 +240,7 @@ def ignored_fields() -> str:
 def refused_fields() -> str:
     """Return the table of refused fields that have a way out."""
     rows = [
-        (routes, f"`{name}`", way_out)
-        for routes, table in _ROUTES.items()
-        for name, way_out in table.refused.items()
+        (routes, f"`{name}`", way_out) for routes, table in _ROUTES.items() for name, way_out in table.refused.items()
     ]
     return _markdown(("where", "refused", "instead"), rows)
 

@@ -150,9 +150,7 @@ def usages(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ("/v1/messages", {"messages": MESSAGES, "max_tokens": 1000}),
     ],
 )
-async def test_who_leaves_another_api_pays_no_more(
-    server: Server, key: str, path: str, fields: dict[str, Any]
-) -> None:
+async def test_who_leaves_another_api_pays_no_more(server: Server, key: str, path: str, fields: dict[str, Any]) -> None:
     before = await asyncio.to_thread(used, server, key)
     body = {"model": "prices", "ignore_eos": True, "stream": True, **fields}
     headers = {"authorization": f"Bearer {key}"}

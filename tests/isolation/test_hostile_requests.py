@@ -172,9 +172,7 @@ RESPONSES: dict[str, dict[str, Any]] = {
     "a file of this machine": {"input": [asked({"type": "input_file", "file_url": "file:///etc/passwd"})]},
     "thousands of parts": {"input": [asked(*[{"type": "input_text", "text": "x"}] * 5000)]},
     "thousands of items": {"input": [{"role": "user", "content": "x"}] * 5000},
-    "thousands of calls": {
-        "input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}] * 2000
-    },
+    "thousands of calls": {"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}] * 2000},
     "calls that never were": {"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}] * 50},
     "arguments that are no arguments": {
         "input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "[" * 1000}, *MESSAGES]
@@ -188,7 +186,9 @@ RESPONSES: dict[str, dict[str, Any]] = {
         "tools": [{"type": "function", "name": "x", "parameters": ARRAYS}],
         "tool_choice": "required",
     },
-    "many tools": {"tools": [{"type": "function", "name": f"f{i}", "parameters": many(40, INTEGER)} for i in range(128)]},
+    "many tools": {
+        "tools": [{"type": "function", "name": f"f{i}", "parameters": many(40, INTEGER)} for i in range(128)]
+    },
     "a tool of this machine": {"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1/"}]},
     "another's response": {"previous_response_id": "resp_" + "0" * 32},
     "metadata of everything": {"metadata": {f"key{number}": "x" * 512 for number in range(16)}},

@@ -1,6 +1,6 @@
 """Requests of Anthropic's Messages, translated to chats.
 
-- ``system`` becomes a system message.
+- ``system`` becomes a system message in front.
 - Consecutive turns of one role are one turn, as in Anthropic's API. Many chat templates require that roles alternate.
 - A ``tool_use`` block becomes a tool call of the assistant's message, a ``tool_result`` block a message of the role
   ``tool``. The text of a result with ``is_error`` begins with ``Error: ``, as a chat has no such mark.
@@ -139,6 +139,7 @@ class _Conversation:
     def __init__(self, ignored: list[str], limits: LimitSettings) -> None:
         self.ignored, self._limits = ignored, limits
         self.turns: list[dict[str, Any]] = []
+        self._system: dict[str, Any] | None = None
 
     def begin(self, system: Any) -> None:
         """Add the system prompt. An empty one counts as not sent."""
@@ -151,7 +152,8 @@ class _Conversation:
             if len(content) < len(blocks):
                 self.ignored.append(f"system[].{_BILLING}")
         if content:
-            self.turns.append({"role": "system", "content": content})
+            self._system = {"role": "system", "content": content}
+            self.turns.append(self._system)
 
     def read(self, value: Any) -> None:
         if not isinstance(value, list) or not value:
@@ -164,15 +166,18 @@ class _Conversation:
     def _turn(self, turn: Any, path: str) -> None:
         message = known_fields(turn, path, ("role", "content"), required=("role", "content"))
         self.ignored += other_fields(turn, "messages[]", ("role", "content"))
-        role = one_of("user", "assistant")(message["role"], f"{path}.role", self._limits)
+        role = one_of("user", "assistant", "system")(message["role"], f"{path}.role", self._limits)
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
             raise refuse(f"{path}.content", content, "a text or an array of blocks")
-        read = self._answered if role == "assistant" else self._asked
+        read = {"user": self._asked, "assistant": self._answered, "system": self._instructed}[role]
         self._joined(role)
         for index, block in enumerate(blocks):
             read(block, f"{path}.content.{index}")
+
+    def _instructed(self, block: Any, path: str) -> None:
+        self._add_text("system", block, path, "'text'")
 
     def _asked(self, block: Any, path: str) -> None:
         if _kind(block) == "tool_result":
@@ -195,7 +200,7 @@ class _Conversation:
 
     def _joined(self, role: str) -> dict[str, Any]:
         """Return the newest message if it has this role, else a new one."""
-        if not self.turns or self.turns[-1]["role"] != role:
+        if not self.turns or self.turns[-1]["role"] != role or self.turns[-1] is self._system:
             self.turns.append({"role": role, "content": []})
         return self.turns[-1]
 

@@ -274,7 +274,9 @@ RESPONSES = FieldTable(
 _NO_CONTAINER = "This server runs no code and no tools. Define tools in tools, and run them in your application."
 _SYSTEM = Supported(anything, "a text or text blocks")
 _CONVERSATION: dict[str, Supported] = {
-    "messages": Supported(anything, "1 to 2,048 turns of `user` and `assistant`, the last one the user's; required"),
+    "messages": Supported(
+        anything, "1 to 2,048 turns of `user`, `assistant` or `system`, the last one not of the assistant; required"
+    ),
     "system": _SYSTEM,
     "tools": Supported(anything, "up to 128 tools with `name`, `description`, `input_schema`, `strict`"),
     "tool_choice": Supported(anything, "`auto`, `any`, `none`, or `tool` with a `name`; `disable_parallel_tool_use`"),

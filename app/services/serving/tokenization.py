@@ -53,7 +53,7 @@ class TokenizationService:
         """
         sent = TOKENIZE.checked(body, self._limits)
         _check_prompt(sent)
-        sent_chat = {name: body[name] for name in ("messages", "tools") if name in sent}
+        sent_chat: dict[str, Any] = {name: body[name] for name in ("messages", "tools") if name in sent}
         chat = chat_body(sent_chat, self._limits) if "messages" in sent else None
 
         async def answer(target: Target) -> dict[str, Any]:

@@ -33,13 +33,15 @@ def loop(client: anthropic.Anthropic, message: Any) -> None:
 
 
 def refused(kind: type[anthropic.APIStatusError], call: Any) -> anthropic.APIStatusError:
+    found = None
     try:
         call()
     except kind as error:
-        assert error.request_id
-        assert error.body["type"] == "error"  # type: ignore[index, call-overload]
-        return error
-    raise AssertionError(f"There was no {kind.__name__}.")
+        found = error
+    assert found is not None, f"There was no {kind.__name__}."
+    assert found.request_id
+    assert found.body["type"] == "error"  # type: ignore[index, call-overload]
+    return found
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def main() -> None:
     with client.messages.stream(**forced) as stream:
         loop(client, stream.get_final_message())
 
-    plain = {"model": MODEL, "messages": [QUESTION], "system": "Be brief.", "temperature": 0}
+    plain: dict[str, Any] = {"model": MODEL, "messages": [QUESTION], "system": "Be brief.", "temperature": 0}
     whole = client.messages.create(max_tokens=20, **plain)
     with client.messages.stream(max_tokens=20, **plain) as stream:
         assert "".join(stream.text_stream) == whole.content[0].text

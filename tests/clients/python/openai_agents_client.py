@@ -1,4 +1,4 @@
-"""openai-agents on its default model class, which posts to Responses: a tool, a second run, a stream, an output type."""
+"""openai-agents on its default model class, for Responses: a tool, a second run, a stream and an output type."""
 
 import asyncio
 import os
@@ -46,9 +46,7 @@ async def main() -> None:
     assert "raw_response_event" in kinds
     assert streamed.final_output is not None
 
-    adviser: Any = Agent(
-        name="adviser", model=MODEL, output_type=Advice, model_settings=ModelSettings(max_tokens=60)
-    )
+    adviser: Any = Agent(name="adviser", model=MODEL, output_type=Advice, model_settings=ModelSettings(max_tokens=60))
     advised = await Runner.run(adviser, "Raise or lower the price?")
     assert advised.final_output.price in ("raise", "lower")
 

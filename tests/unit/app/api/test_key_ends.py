@@ -180,7 +180,9 @@ def test_a_stream_ends_with_its_key(
     assert record(endless, neighbours) == (499, 3)
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"])
+@pytest.mark.parametrize(
+    "path", ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"]
+)
 def test_a_whole_answer_ends_with_its_key(endless: Site, platform: httpx.Client, owner: Unit, path: str) -> None:
     asked = len(engine_of(endless).asked)
     body = {name: value for name, value in (STREAMS.get(path) or {"inputs": "hi"}).items() if name != "stream"}

@@ -76,6 +76,13 @@ def test_consecutive_turns_of_a_role_are_one() -> None:
     ]
 
 
+def test_a_system_turn_stays_at_its_place() -> None:
+    told = {"role": "system", "content": "Now in French."}
+    found = turns(told, ASKED, said(part("x")), told, ASKED, system="Be brief.")
+    assert [turn["role"] for turn in found] == ["system", "system", "user", "assistant", "system", "user"]
+    assert found[1] == {"role": "system", "content": [part("Now in French.")]}
+
+
 def test_results_come_before_the_text_of_their_turn() -> None:
     second = RESULT | {"tool_use_id": "t2"}
     found = turns(ASKED, said(USE, USE | {"id": "t2"}), asked(RESULT, second, part("So?")))
@@ -179,7 +186,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "server_tool_use",
     ),
     "a beginning of the answer": ({"messages": [ASKED, said(part("Once"))]}, "messages", "cannot be prefilled"),
-    "a role of its own": ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role", "'system'"),
+    "a role of its own": ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role", "'tool'"),
     "no role": ({"messages": [{"content": "x"}]}, "messages.0.role", "missing"),
     "no content": ({"messages": [{"role": "user"}]}, "messages.0.content", "missing"),
     "content of another kind": ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", "5"),

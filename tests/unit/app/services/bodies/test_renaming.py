@@ -1,4 +1,4 @@
-"""Field names in errors of a chat become those of the client's API, whoever raised them."""
+"""Field names in errors of a chat become those of the client's API."""
 
 import pytest
 
@@ -8,7 +8,11 @@ from app.services.bodies import anthropic, responses
 CASES = [
     ("max_tokens", "max_output_tokens", "max_tokens"),
     ("max_completion_tokens", "max_output_tokens", "max_tokens"),
-    ("'max_tokens' or 'max_completion_tokens' is too large", "max_output_tokens is too large", "max_tokens is too large"),
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large",
+        "max_output_tokens is too large",
+        "max_tokens is too large",
+    ),
     ("messages", "input", "messages"),
     ("messages.3.content.0.text", "input", "messages"),
     ("messages.3.role is 'user'", "input.role is 'user'", "messages.role is 'user'"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
+import httpx2
 import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
@@ -205,9 +205,9 @@ async def test_the_sdk_puts_a_stream_together() -> None:
     chunks = [chunk({"content": "Wait."}), *call_chunks(("c1", "price_of", ['{"item":', '"salt"}']))]
     body = "".join([event async for event in stream(chunks)])
     headers = {"content-type": "text/event-stream"}
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=body))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=body))
     with (
-        httpx.Client(transport=transport) as client,
+        httpx2.Client(transport=transport) as client,
         openai.OpenAI(api_key="x", base_url="http://server/v1", http_client=client) as sdk,
         sdk.responses.stream(model="pricing", input="hi", tools=TOOLS) as events,  # type: ignore[arg-type]
     ):

@@ -116,9 +116,7 @@ async def prompts() -> AsyncIterator[ChatPrompts]:
 
 
 def service(node: Node, engine: Recorder, prompts: ChatPrompts, ledger: MemoryLedger | None = None) -> InferenceService:
-    return inference_service(
-        node, engine, prompts=prompts, tokenizer=word_tokenizer(), ledger=ledger, context=CONTEXT
-    )
+    return inference_service(node, engine, prompts=prompts, tokenizer=word_tokenizer(), ledger=ledger, context=CONTEXT)
 
 
 async def describe(node: Node, **defaults: Any) -> None:
@@ -184,9 +182,7 @@ async def test_usage_is_the_record_of_a_stream(
 ) -> None:
     engine, ledger = Recorder(EngineStream(text_chunks("Swe", "et"))), MemoryLedger()
     engine.usages["id"] = TokenUsage(7, 3, 2, ttft_s=0.1)
-    served = await service(node, engine, prompts, ledger).translate(
-        caller, "id", body | {"stream": True}, translation
-    )
+    served = await service(node, engine, prompts, ledger).translate(caller, "id", body | {"stream": True}, translation)
     told = await events(served)
     (record,) = ledger.kept
     assert (record.prompt_tokens, record.output_tokens, record.finish_reason) == (7, 2, "stop")
@@ -218,9 +214,7 @@ async def test_an_error_in_the_middle_of_a_stream(
 ) -> None:
     engine, ledger = Recorder(EngineStream([*text_chunks("Swe")[:2], error_chunk()])), MemoryLedger()
     engine.usages["id"] = TokenUsage(7, 0, 1, ttft_s=0.1)
-    served = await service(node, engine, prompts, ledger).translate(
-        caller, "id", body | {"stream": True}, translation
-    )
+    served = await service(node, engine, prompts, ledger).translate(caller, "id", body | {"stream": True}, translation)
     assert (await events(served))[-1]["type"] in ("response.failed", "error")
     assert [record.status for record in ledger.kept] == [503]
 
@@ -235,9 +229,7 @@ async def test_an_answer_that_the_engine_aborted_is_an_error(
         await service(node, engine, prompts).translate(caller, "id", body, translation)
 
 
-async def test_refusals_of_the_engine_have_the_clients_names(
-    node: Node, caller: Caller, prompts: ChatPrompts
-) -> None:
+async def test_refusals_of_the_engine_have_the_clients_names(node: Node, caller: Caller, prompts: ChatPrompts) -> None:
     refused = "'max_tokens' or 'max_completion_tokens' is too large: 99."
     for (body, translation), name in zip(APIS.values(), ("max_output_tokens", "max_tokens"), strict=True):
         engine = Recorder(InvalidRequest(refused, param="max_completion_tokens"))
@@ -268,8 +260,6 @@ async def test_a_name_that_is_not_there(
         await service(node, Recorder({}), prompts).translate(caller, "id", body | {"model": "nope"}, translation)
 
 
-async def test_a_body_is_refused_before_its_name_is_looked_up(
-    node: Node, caller: Caller, prompts: ChatPrompts
-) -> None:
+async def test_a_body_is_refused_before_its_name_is_looked_up(node: Node, caller: Caller, prompts: ChatPrompts) -> None:
     with pytest.raises(InvalidRequest, match="input is missing"):
         await service(node, Recorder({}), prompts).translate(caller, "id", {"model": "nope"}, responses_request)
