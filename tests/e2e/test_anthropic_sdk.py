@@ -16,6 +16,8 @@ SCHEMA = {
     "required": ["sku"],
     "additionalProperties": False,
 }
+#: The SDK has no parameters of sampling any more.
+GREEDY = {"temperature": 0}
 TOOLS: Any = [{"name": "price_of", "description": "The price.", "input_schema": SCHEMA}]
 FORCED: Any = {"tools": TOOLS, "tool_choice": {"type": "tool", "name": "price_of"}, "max_tokens": 100}
 
@@ -27,7 +29,7 @@ def pricing(server: Server, keys: dict[str, str]) -> Iterator[anthropic.Anthropi
 
 
 def say(client: anthropic.Anthropic, **fields: Any) -> Message:
-    asked = {"model": "pricing", "messages": [QUESTION], "max_tokens": 60, "temperature": 0, **fields}
+    asked = {"model": "pricing", "messages": [QUESTION], "max_tokens": 60, "extra_body": GREEDY, **fields}
     message: Message = client.messages.create(**asked)
     return Message.model_validate(message.model_dump(warnings=False))
 
@@ -44,7 +46,7 @@ def test_the_base_and_an_adapter_answer_differently(pricing: anthropic.Anthropic
 
 def test_a_stream_adds_up_to_the_whole_answer(pricing: anthropic.Anthropic) -> None:
     whole = say(pricing)
-    asked: Any = {"model": "pricing", "messages": [QUESTION], "max_tokens": 60, "temperature": 0}
+    asked: Any = {"model": "pricing", "messages": [QUESTION], "max_tokens": 60, "extra_body": GREEDY}
     with pricing.messages.stream(**asked) as stream:
         assert "".join(stream.text_stream) == text(whole)
         final = stream.get_final_message()
@@ -92,13 +94,13 @@ def test_counted_tokens_are_those_of_the_answer(pricing: anthropic.Anthropic) ->
 def test_structured_output(pricing: anthropic.Anthropic) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     schema["additionalProperties"] = False
-    message = say(pricing, extra_body={"output_config": {"format": {"type": "json_schema", "schema": schema}}})
+    message = say(pricing, output_config={"format": {"type": "json_schema", "schema": schema}})
     assert '"ok"' in text(message)
 
 
 IMAGE: Any = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}
 ERRORS: dict[str, tuple[dict[str, Any], type[anthropic.APIStatusError], str]] = {
-    "a temperature": ({"temperature": 7}, anthropic.BadRequestError, "temperature"),
+    "a temperature": ({"extra_body": {"temperature": 7}}, anthropic.BadRequestError, "temperature"),
     "an image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, anthropic.BadRequestError, "'image'"),
     "a tool of a server": (
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},

@@ -14,6 +14,8 @@ SCHEMA = {
     "required": ["item"],
     "additionalProperties": False,
 }
+#: The SDK has no parameters of sampling any more.
+GREEDY = {"temperature": 0}
 TOOLS: Any = [{"name": "price_of", "description": "The price of an item.", "input_schema": SCHEMA}]
 
 
@@ -52,7 +54,7 @@ def main() -> None:
     with client.messages.stream(**forced) as stream:
         loop(client, stream.get_final_message())
 
-    plain: dict[str, Any] = {"model": MODEL, "messages": [QUESTION], "system": "Be brief.", "temperature": 0}
+    plain: dict[str, Any] = {"model": MODEL, "messages": [QUESTION], "system": "Be brief.", "extra_body": GREEDY}
     whole = client.messages.create(max_tokens=20, **plain)
     with client.messages.stream(max_tokens=20, **plain) as stream:
         assert "".join(stream.text_stream) == whole.content[0].text
@@ -65,7 +67,7 @@ def main() -> None:
     def ask(client: anthropic.Anthropic = client, **fields: Any) -> Any:
         return client.messages.create(**{"model": MODEL, "max_tokens": 4, "messages": [QUESTION], **fields})
 
-    assert "temperature" in str(refused(anthropic.BadRequestError, lambda: ask(temperature=7)))
+    assert "temperature" in str(refused(anthropic.BadRequestError, lambda: ask(extra_body={"temperature": 7})))
     image = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}
     refused(anthropic.BadRequestError, lambda: ask(messages=[{"role": "user", "content": [image]}]))
     refused(anthropic.NotFoundError, lambda: ask(model="nothing"))
