@@ -155,7 +155,8 @@ class Request:
     """One waiting or running sequence of a request; the next one is enqueued when this one is admitted.
 
     Attributes:
-        sequence: index of the sequence in its ticket.
+        parent: admission request that the sequence belongs to.
+        sequence: index of the sequence in it.
         name: id of the sequence.
         prompt_tokens: prompt tokens that it adds.
         number: event number of its arrival; later arrivals have greater numbers.
@@ -169,7 +170,7 @@ class Request:
         unread: tokens that its prompt counts for in the prefill backlog.
     """
 
-    ticket: AdmissionRequest
+    parent: AdmissionRequest
     sequence: int
     number: int
     arrived: float
@@ -187,4 +188,4 @@ class Request:
     unread: float = 0.0
 
     def __post_init__(self) -> None:
-        self.name, self.prompt_tokens = self.ticket.name(self.sequence), self.ticket.prompt_tokens(self.sequence)
+        self.name, self.prompt_tokens = self.parent.name(self.sequence), self.parent.prompt_tokens(self.sequence)

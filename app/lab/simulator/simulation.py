@@ -115,7 +115,7 @@ class Simulation:
     def _arrive(self, arrival: Arrival) -> None:
         job = Job(str(next(self._numbers)), arrival)
         try:
-            admitted = self._decide(self._scheduler.enter, self._ticket(job), arrival.at)
+            admitted = self._decide(self._scheduler.enter, self._admission_request(job), arrival.at)
         except Refused as refusal:
             self.refused[refusal.scope] += 1
             return
@@ -127,7 +127,7 @@ class Simulation:
         if arrival.patience_s < math.inf:
             self._at(arrival.at + arrival.patience_s, lambda now: self._cancel(job, now))
 
-    def _ticket(self, job: Job) -> AdmissionRequest:
+    def _admission_request(self, job: Job) -> AdmissionRequest:
         arrival = job.arrival
         return AdmissionRequest(
             request_id=job.request_id,

@@ -18,21 +18,21 @@ class Model(Places):
 
     # Public interface.
 
-    def enter(self, ticket: AdmissionRequest, now: float) -> list[str]:
+    def enter(self, request: AdmissionRequest, now: float) -> list[str]:
         self.tick(now)
         self.pass_time(now)
-        version_id = ticket.version_id
+        version_id = request.version_id
         if version_id is not None and not self.waiting(version_id):
             if version_id not in self.holders:
                 self.versions[version_id] = Version()
             self.versions[version_id].ahead = len(self.queue())
-        self.wait(ticket, 0, now)
+        self.wait(request, 0, now)
         self.note_waits()
         return self.advance(now)
 
-    def wait(self, ticket: AdmissionRequest, sequence: int, now: float) -> None:
+    def wait(self, parent: AdmissionRequest, sequence: int, now: float) -> None:
         self.numbers += 1
-        request = Request(ticket, sequence, self.numbers, now)
+        request = Request(parent, sequence, self.numbers, now)
         self.requests[request.name] = request
 
     def leave(self, name: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
@@ -40,7 +40,7 @@ class Model(Places):
             return []
         self.tick(now)
         request = self.requests.pop(name)
-        version_id = request.ticket.version_id
+        version_id = request.parent.version_id
         if request.running:
             more = self.settle(request, prompt, output)
             if version_id is not None:
@@ -57,7 +57,7 @@ class Model(Places):
         if version_id in self.holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
         self.note_waits()
-        self.forget(request.ticket.tenant)
+        self.forget(request.parent.tenant)
         return self.advance(now)
 
     def read(self, name: str, now: float) -> list[str]:
@@ -66,16 +66,16 @@ class Model(Places):
 
     def generated(self, name: str, output: int, now: float) -> list[str]:
         request = self.requests[name]
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        parent, account = request.parent, self.accounts[request.parent.tenant]
         before = request.cost - request.prompt_tokens
         if not request.running or 2.0 * output <= before:
             return []
-        more = 2.0 * max(output, min(2 * output, ticket.output_tokens)) - before
+        more = 2.0 * max(output, min(2 * output, parent.output_tokens)) - before
         request.cost += more
-        account.counter += more / ticket.weight
-        account.outstanding += more / ticket.weight
-        if ticket.version_id is not None:
-            self.versions[ticket.version_id].service += more
+        account.counter += more / parent.weight
+        account.outstanding += more / parent.weight
+        if parent.version_id is not None:
+            self.versions[parent.version_id].service += more
         return self.advance_later(now)
 
     def advance_later(self, now: float) -> list[str]:
@@ -141,16 +141,16 @@ class Model(Places):
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
-        if weightless := [request for request in able if not request.ticket.sequences]:
+        if weightless := [request for request in able if not request.parent.sequences]:
             return weightless[0]
         if self.window <= self.in_flight() and self.firsts() > 0:
-            able = [request for request in able if self.is_new(request.ticket.tenant)] or able
+            able = [request for request in able if self.is_new(request.parent.tenant)] or able
         while able:
             chosen, tenant = self.choose(able)
             if self.place(chosen) == "ready" or not self.fills_part(chosen):
-                fits = self.may_be_first(chosen.ticket.tenant) or self.room(chosen) > 0
+                fits = self.may_be_first(chosen.parent.tenant) or self.room(chosen) > 0
                 return chosen if fits and self.is_readable(chosen) else None
-            able = [request for request in able if request.ticket.tenant != tenant]
+            able = [request for request in able if request.parent.tenant != tenant]
         return None
 
     def is_readable(self, request: Request) -> bool:
@@ -165,24 +165,24 @@ class Model(Places):
 
         Preemption is suspended while a version waits for a slot.
         """
-        ticket, free = request.ticket, self.window - self.in_flight()
+        parent, free = request.parent, self.window - self.in_flight()
         in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
         if free > 0 or in_want:
             return free
-        return min(self.window - self.before(self.accounts[ticket.tenant].counter), self.window + free)
+        return min(self.window - self.before(self.accounts[parent.tenant].counter), self.window + free)
 
     def choose(self, able: list[Request]) -> tuple[Request, str]:
         """Return the next request, and the tenant whose turn it is."""
-        tenant = min((self.accounts[r.ticket.tenant].counter, r.ticket.tenant) for r in able)[1]
-        own = [request for request in able if request.ticket.tenant == tenant]
+        tenant = min((self.accounts[r.parent.tenant].counter, r.parent.tenant) for r in able)[1]
+        own = [request for request in able if request.parent.tenant == tenant]
         chosen = own[0]
         if self.place(chosen) == "ready":
             ready = [request for request in own if self.place(request) == "ready"]
-            wanted = Counter(request.ticket.version_id for request in ready)
-            chosen = max(ready, key=lambda request: wanted[request.ticket.version_id].bit_length())
+            wanted = Counter(request.parent.version_id for request in ready)
+            chosen = max(ready, key=lambda request: wanted[request.parent.version_id].bit_length())
         if self.free() and (old := self.old()):
             oldest = self.waiting(old[0])[0]
-            needs_slot, same = self.place(chosen) == "ready", oldest.ticket.tenant == tenant
+            needs_slot, same = self.place(chosen) == "ready", oldest.parent.tenant == tenant
             if (same and not needs_slot) or (not self.passable() and (same or (needs_slot and self.free() == 1))):
                 chosen = oldest
         return chosen, tenant
@@ -195,25 +195,25 @@ class Model(Places):
         return 1 / max(1, min(len(self.old()), self.slots))
 
     def admit(self, request: Request, now: float) -> None:
-        ticket = request.ticket
-        if request.sequence + 1 < ticket.sequences:
-            self.wait(ticket, request.sequence + 1, now)
-        request.first = ticket.sequences > 0 and self.may_be_first(ticket.tenant)
+        parent = request.parent
+        if request.sequence + 1 < parent.sequences:
+            self.wait(parent, request.sequence + 1, now)
+        request.first = parent.sequences > 0 and self.may_be_first(parent.tenant)
         if self.place(request) == "ready":
-            assert ticket.version_id is not None
-            if self.free() == 1 and self.old() and self.old()[0] != ticket.version_id:
+            assert parent.version_id is not None
+            if self.free() == 1 and self.old() and self.old()[0] != parent.version_id:
                 self.passed += self.turn()
-            self.holders.add(ticket.version_id)
-            before = self.versions[ticket.version_id]
-            self.versions[ticket.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
+            self.holders.add(parent.version_id)
+            before = self.versions[parent.version_id]
+            self.versions[parent.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
             self.note_waits()
-        request.tag = self.accounts[ticket.tenant].counter
+        request.tag = self.accounts[parent.tenant].counter
         request.running, request.started = True, now
         self.claim()
         self.charge(request)
-        if ticket.version_id is not None:
-            self.versions[ticket.version_id].service += request.cost
-            self.versions[ticket.version_id].filling &= bool(self.waiting(ticket.version_id))
+        if parent.version_id is not None:
+            self.versions[parent.version_id].service += request.cost
+            self.versions[parent.version_id].filling &= bool(self.waiting(parent.version_id))
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
@@ -269,5 +269,5 @@ class Model(Places):
 
     def claim(self) -> None:
         """Lift the tenants that begin to compete; call it after every change that may affect this."""
-        waiting = [r for r in self.requests.values() if not r.running and r.ticket.sequences]
-        self.lift({request.ticket.tenant for request in waiting if self.place(request) != "cold"})
+        waiting = [r for r in self.requests.values() if not r.running and r.parent.sequences]
+        self.lift({request.parent.tenant for request in waiting if self.place(request) != "cold"})

@@ -59,19 +59,19 @@ class Pair:
         self.count += 1
         owner = tenant if tenant == "" else OWNERS.get(version or 0, tenant)
         prompts = (prompt,) * (sequences // 2 if sequences % 2 == 0 else sequences)
-        ticket = AdmissionRequest(f"r{self.count}", owner, weight, version, prompts, output, sequences)
+        request = AdmissionRequest(f"r{self.count}", owner, weight, version, prompts, output, sequences)
         self.model.pass_time(self.now)
         after = copy.deepcopy(self.model)
-        expected = after.enter(ticket, self.now)
-        own = sum(self.model.requests[name].ticket.tenant == owner for name in self.waiting())
+        expected = after.enter(request, self.now)
+        own = sum(self.model.requests[name].parent.tenant == owner for name in self.waiting())
         full = own >= self.bounds.tenant_requests or len(self.waiting()) >= self.bounds.requests
-        if owner and ticket.request_id not in expected and full:
+        if owner and request.request_id not in expected and full:
             with pytest.raises(Refused) as refused:
-                self.admission.enter(ticket, self.now)
+                self.admission.enter(request, self.now)
             assert refused.value.scope == ("tenant" if own >= self.bounds.tenant_requests else "server")
         else:
             self.model = after
-            assert list(self.admission.enter(ticket, self.now)) == expected
+            assert list(self.admission.enter(request, self.now)) == expected
         self.check()
 
     def leave(self, name: str, prompt: int | None = None, output: int | None = None) -> None:
@@ -118,7 +118,7 @@ class Pair:
         assert self.admission.waiting == len(self.waiting())
         assert self.admission.running == len(model.requests) - len(self.waiting())
         assert {state.tenant: state.counter for state in seen.tenants} == {
-            request.ticket.tenant: model.accounts[request.ticket.tenant].counter for request in model.requests.values()
+            request.parent.tenant: model.accounts[request.parent.tenant].counter for request in model.requests.values()
         }
         assert {state.version_id for state in seen.versions if state.holds_slot} == model.holders
         assert {state.version_id for state in seen.versions if state.draining} == set(model.draining())
@@ -132,7 +132,7 @@ class Pair:
 
     def _check_bounds(self) -> None:
         running = [request for request in self.model.requests.values() if request.running]
-        assert len({request.ticket.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
+        assert len({request.parent.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
         assert self.model.in_flight() <= 2 * self.window + self.window // 2
         assert sum(request.first for request in running) <= self.window // 2
         assert self.model.unread() <= prefill_backlog.PART * prefill_backlog.STEPS * self.model.step_tokens

@@ -28,16 +28,16 @@ class Places(Shares):
 
     def waiting(self, version_id: int | None) -> list[Request]:
         """Return the version's waiting requests, oldest first."""
-        return [r for r in self.requests.values() if not r.running and r.ticket.version_id == version_id]
+        return [r for r in self.requests.values() if not r.running and r.parent.version_id == version_id]
 
     def running(self, version_id: int) -> list[Request]:
-        return [r for r in self.requests.values() if r.running and r.ticket.version_id == version_id]
+        return [r for r in self.requests.values() if r.running and r.parent.version_id == version_id]
 
     def waiting_versions(self) -> dict[int, Request]:
         """Return the versions without a slot, with their oldest waiting requests."""
         oldest: dict[int, Request] = {}
         for request in self.requests.values():
-            version_id = request.ticket.version_id
+            version_id = request.parent.version_id
             if not request.running and version_id is not None and version_id not in self.holders:
                 oldest.setdefault(version_id, request)
         return oldest
@@ -53,7 +53,7 @@ class Places(Shares):
         return [version_id for version_id in self.holders if self.versions[version_id].drains_since is not None]
 
     def place(self, request: Request) -> str:
-        version_id = request.ticket.version_id
+        version_id = request.parent.version_id
         if version_id is None:
             return "open"
         if version_id in self.holders:

@@ -8,7 +8,7 @@ from app.scheduling.admission_request import AdmissionRequest
 
 @dataclass(eq=False)
 class Request:
-    ticket: AdmissionRequest
+    parent: AdmissionRequest
     sequence: int
     number: int
     arrived: float
@@ -22,11 +22,11 @@ class Request:
 
     @property
     def name(self) -> str:
-        return self.ticket.name(self.sequence)
+        return self.parent.name(self.sequence)
 
     @property
     def prompt_tokens(self) -> int:
-        return self.ticket.prompt_tokens(self.sequence)
+        return self.parent.prompt_tokens(self.sequence)
 
 
 @dataclass(eq=False)

@@ -22,9 +22,9 @@ class Queue:
 
     def enter(self, tenant: str, prompt: int, version_id: int | None = None) -> str:
         self.count += 1
-        ticket = AdmissionRequest(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
-        self.running += self.admission.enter(ticket, self.now)
-        return ticket.request_id
+        request = AdmissionRequest(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
+        self.running += self.admission.enter(request, self.now)
+        return request.request_id
 
     def read(self, name: str) -> None:
         self.running += self.admission.read(name, self.now)

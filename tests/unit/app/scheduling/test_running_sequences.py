@@ -40,7 +40,7 @@ def test_an_occasional_tenant_never_waits_or_takes() -> None:
     for _ in range(10):
         sent.append(engine.enter("modest").request_id)
         assert (in_flight(engine, "modest"), in_flight(engine, "flood")) == (1, WINDOW)
-        flood = [ticket.request_id for ticket in engine.order[-WINDOW - 1 :] if ticket.tenant == "flood"]
+        flood = [request.request_id for request in engine.order[-WINDOW - 1 :] if request.tenant == "flood"]
         assert engine.admission.tag(sent[-1]) < min(map(engine.admission.tag, flood))
         engine.run(engine.now + 2.5)
     assert waits(engine, sent) == [0.0] * 10
@@ -111,7 +111,7 @@ def test_where_all_queue_nobody_is_in_beyond_the_window() -> None:
 def test_without_a_free_slot_only_firsts_pass_the_window() -> None:
     """A preempted request would keep the slot of its version."""
     engine = flooded()
-    engine.seconds = lambda ticket: 100.0 if ticket.tenant == "holder" else 1.0
+    engine.seconds = lambda request: 100.0 if request.tenant == "holder" else 1.0
     engine.enter("holder", 1)
     engine.run(12.5)
     assert in_flight(engine, "flood") + in_flight(engine, "holder") == WINDOW

@@ -281,7 +281,7 @@ def test_entering_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "ticket",
+    "admission_request",
     [
         AdmissionRequest("r", "t", 0.0, None, (1,), 1),
         AdmissionRequest("r", "t", float("nan"), None, (1,), 1),
@@ -293,10 +293,10 @@ def test_entering_twice_is_refused() -> None:
         AdmissionRequest("r", "t", 1.0, -1, (1,), 1),
     ],
 )
-def test_nonsense_is_refused_and_leaves_nothing(ticket: AdmissionRequest) -> None:
+def test_nonsense_is_refused_and_leaves_nothing(admission_request: AdmissionRequest) -> None:
     gate = Gate(1)
     with pytest.raises(ValueError, match="must be"):
-        gate.admission.enter(ticket, 0.0)
+        gate.admission.enter(admission_request, 0.0)
     assert gate.admission.snapshot(0.0).tenants == ()
 
 
