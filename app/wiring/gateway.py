@@ -244,7 +244,7 @@ class Gateway:
             self.settings,
             base_name=self.base.name,
             outcomes=self.outcomes,
-            readers=self._in_flight,
+            in_flight=self._in_flight,
             traffic=self._traffic,
             prefetcher=self._prefetcher,
             limiting=self.limits,

@@ -40,7 +40,7 @@ def inference_service(
 ) -> InferenceService:
     """Build the service for the base ``demo`` with 64 tokens of context. Its records are kept in memory only."""
     settings = settings or Settings()
-    readers, database = InFlightLookups(), node.database
+    in_flight, database = InFlightLookups(), node.database
     tokens = PromptTokens(None, context=64)
     limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
     return InferenceService(
@@ -51,9 +51,9 @@ def inference_service(
         settings,
         base_name="demo",
         outcomes=Outcomes(engine),
-        readers=readers,
+        in_flight=in_flight,
         traffic=traffic or Traffic(),
-        prefetcher=Prefetcher(database, engine, readers, _NO_FILE, base_digest=BASE_DIGEST),
+        prefetcher=Prefetcher(database, engine, in_flight, _NO_FILE, base_digest=BASE_DIGEST),
         limiting=limits,
         meter=Meter(cast("Ledger", MemoryLedger()), limits),
     )

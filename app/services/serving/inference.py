@@ -81,13 +81,13 @@ class InferenceService:
         *,
         base_name: str,
         outcomes: Outcomes,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         traffic: Traffic,
         prefetcher: Prefetcher,
         limiting: LimitService,
         meter: Meter,
     ) -> None:
-        self._readers, self._traffic, self._prefetcher = readers, traffic, prefetcher
+        self._in_flight, self._traffic, self._prefetcher = in_flight, traffic, prefetcher
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._base_name = engine, adapters, base_name
         self._prompts, self._tokens = prompts, tokens
@@ -119,10 +119,10 @@ class InferenceService:
         checked = _CHECKS[endpoint](body, self._limits)
         if checked.get("echo") and checked.get("logprobs") is not None:
             self._check_prompt_logprobs("echo")
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             with stage("resolve"):
                 target = await self._target(caller, self._requested_name(body), body.get("user"))
-            reader.found(target.version_id)
+            lookup.resolved(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._tokens.context)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
@@ -163,10 +163,10 @@ class InferenceService:
         generation = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
         if generation.prefill:
             self._check_prompt_logprobs("parameters.decoder_input_details")
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             with stage("resolve"):
                 target = await self._target(caller, generation.adapter_id)
-            reader.found(target.version_id)
+            lookup.resolved(target.version_id)
             if target.defaults:
                 generation = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, generation.body, target, deadline_s=deadline_s)
