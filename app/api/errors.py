@@ -120,7 +120,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, MergeRejected):
         return Problem(row, f"The versions cannot be merged. {_first(error.reasons)}", reasons=error.reasons)
     if isinstance(error, Limited):
-        headers = limit_headers(error.standing)
+        headers = limit_headers(error.rate_limits)
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)

@@ -448,7 +448,7 @@ async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, mo
         decision = await servers[0].take("x" * 32, limits, 1)
         assert isinstance(decision.outcome, LimitBreach)
     assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
-    assert astuple(decision.standing.requests) == (2, 0, pytest.approx(30, abs=0.21))
+    assert astuple(decision.rate_limits.requests) == (2, 0, pytest.approx(30, abs=0.21))
     assert transactions == asked
     # A changed limit applies immediately, and so does the end of the minute.
     assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)

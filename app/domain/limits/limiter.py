@@ -146,7 +146,7 @@ class Limiter:
                 account.tokens.add(now, tokens)
             account.add_sums(tokens, cost, day=grant.day, month=grant.month)
 
-    def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
+    def rate_limit_status(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
         """Return the rate limit status of a request's subjects."""
         requests, tokens = list[RateStatus](), list[RateStatus]()
         rated = {subject: limit for subject, limit in limits.items() if limit.of_minutes}

@@ -16,12 +16,12 @@ class Decision:
 
     Attributes:
         outcome: reservation, or the limit that the request exceeds.
-        standing: rate-limit status of tenant and key after the decision; an adapter's is left out, as it would reveal
-            other callers' usage.
+        rate_limits: rate limit status of tenant and key after the decision. The adapter's is left out, as it would
+            reveal other callers' usage.
     """
 
     outcome: Reservation | LimitBreach
-    standing: RateLimitStatus
+    rate_limits: RateLimitStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ def decide(
         outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
     except LimitBreach as exceeded:
         outcome = exceeded
-    return Decision(outcome, standing(limiter, limits, now, at))
+    return Decision(outcome, rate_limit_status(limiter, limits, now, at))
 
 
-def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
+def rate_limit_status(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
     """Return the rate-limit status of a request's tenant and key."""
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
-    return limiter.standing(own, now, at)
+    return limiter.rate_limit_status(own, now, at)

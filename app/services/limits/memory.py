@@ -15,7 +15,7 @@ from app.domain.limits.limiter import LimitBreach, Limiter, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left, left
-from app.services.limits.accounts import Decision, Health, decide, standing
+from app.services.limits.accounts import Decision, Health, decide, rate_limit_status
 
 #: Accounts to tidy in one pass. Otherwise an unused key keeps its last minute, step by step, until the month is over.
 _TIDIED = 1000
@@ -42,7 +42,7 @@ class MemoryAccounts:
         try:
             self._limiter.check_requests(limits, now, at)
         except LimitBreach as exceeded:
-            return Decision(exceeded, standing(self._limiter, limits, now, at))
+            return Decision(exceeded, rate_limit_status(self._limiter, limits, now, at))
         return None
 
     def settle(self, _request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:

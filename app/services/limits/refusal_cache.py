@@ -50,7 +50,7 @@ class RefusalCache:
         Args:
             asked_at: monotonic time in seconds just before the decision.
         """
-        exceeded, rate = decision.outcome, decision.standing.requests
+        exceeded, rate = decision.outcome, decision.rate_limits.requests
         if isinstance(exceeded, LimitBreach) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
             self._refusals[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked_at)
 

@@ -34,7 +34,7 @@ class Permit:
 
     request_id: str
     grant: Reservation
-    standing: RateLimitStatus
+    rate_limits: RateLimitStatus
     price: Price
 
 
@@ -108,7 +108,7 @@ class LimitService:
         decision = await self.accounts.take(request.request_id, limits, most.prompt + most.output, cost)
         grant = self._granted(decision, shared=_shared(caller, version))
         self._uncounted.discard(request.request_id)
-        return Permit(request.request_id, grant, decision.standing, price)
+        return Permit(request.request_id, grant, decision.rate_limits, price)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Return the remaining allowance of the caller's tenant and key, under ``tenant`` and ``key``.
@@ -138,7 +138,7 @@ class LimitService:
     def _granted(self, decision: Decision, *, shared: bool = False) -> Reservation:
         if isinstance(decision.outcome, LimitBreach):
             self.refused[decision.outcome.name] += 1
-            raise _refusal(decision.outcome, decision.standing, shared=shared)
+            raise _refusal(decision.outcome, decision.rate_limits, shared=shared)
         return decision.outcome
 
 
@@ -152,9 +152,9 @@ def _shared(caller: Caller, version: ResolvedVersion | None) -> bool:
     return version is not None and version.owner != caller.tenant_slug
 
 
-def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:
+def _refusal(exceeded: LimitBreach, rate_limits: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:
     if shared and exceeded.subject[0] == "adapter":
-        return _refusal_of_owner(exceeded, standing)
+        return _refusal_of_owner(exceeded, rate_limits)
     found, allowed = exceeded.found, exceeded.allowed
     numbers = (amount_text(found), amount_text(allowed)) if exceeded.name in COSTS else (found, allowed)
     limit = f"the limit of this {exceeded.subject[0]} is {numbers[1]}"
@@ -164,10 +164,10 @@ def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) 
     kind = _kind(exceeded)
     # A limit of 0 does not reset with time, but it may be changed.
     retry_after = math.ceil(SPAN_S if exceeded.retry_after_s is None else max(1, exceeded.retry_after_s))
-    return kind(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
+    return kind(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, rate_limits=rate_limits)
 
 
-def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limited | InvalidRequest:
+def _refusal_of_owner(exceeded: LimitBreach, rate_limits: RateLimitStatus) -> Limited | InvalidRequest:
     """Build the refusal for a tenant with a shared adapter. Figures are left out: they would reveal others' usage."""
     text = f"{exceeded.name} would be above the limit that the adapter's owner has set."
     if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
@@ -175,7 +175,7 @@ def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limit
     # The reset of a minute depends on other callers' requests. All other resets are the same for every caller.
     wait_s = None if exceeded.name in _MINUTES else exceeded.retry_after_s
     retry_after = math.ceil(SPAN_S if wait_s is None else wait_s)
-    return _kind(exceeded)(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
+    return _kind(exceeded)(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, rate_limits=rate_limits)
 
 
 def _kind(exceeded: LimitBreach) -> type[Limited]:

@@ -44,14 +44,14 @@ class Served:
         answer: a whole answer, or its event stream.
         version: ``pricing@3``, or ``retail/pricing@3`` of another tenant; None for the base model.
         load: phases of the adapter load that the request waited for; None if the adapter had a slot.
-        standing: the caller's rate limit status.
+        rate_limits: the caller's rate limit status.
         ignored: names of request fields that were ignored, possibly repeated.
     """
 
     answer: dict[str, Any] | EventStream[str]
     version: str | None
     load: LoadPhases | None = None
-    standing: RateLimitStatus | None = None
+    rate_limits: RateLimitStatus | None = None
     ignored: Iterable[str] = ()
 
 
@@ -236,7 +236,7 @@ class InferenceService:
             answer = await self._meter.metered(caller, call, work, permit=permit)
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
-        return Served(answer, target.version, call.outcome.load, permit.standing)
+        return Served(answer, target.version, call.outcome.load, permit.rate_limits)
 
     async def _quarantine(self, error: AdapterLoadFailed, target: _Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)

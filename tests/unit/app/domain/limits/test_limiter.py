@@ -223,17 +223,17 @@ def test_the_nearest_limit_is_shown():
     own = {TENANT: Limits(requests_per_minute=10, tokens_per_minute=100), KEYS[0]: Limits(requests_per_minute=4)}
     grant = limiter.take(own, 60, 0.0, START)
     limiter.take(own, 0, 30.0, at(30.0))
-    standing = limiter.standing(own, 30.0, at(30.0))
-    assert standing.requests is not None
-    assert standing.tokens is not None
-    assert (standing.requests.limit, standing.requests.remaining) == (4, 2)
-    assert standing.requests.reset_s == pytest.approx(SPAN_S, abs=0.21)
-    assert (standing.tokens.limit, standing.tokens.remaining) == (100, 40)
+    status = limiter.rate_limit_status(own, 30.0, at(30.0))
+    assert status.requests is not None
+    assert status.tokens is not None
+    assert (status.requests.limit, status.requests.remaining) == (4, 2)
+    assert status.requests.reset_s == pytest.approx(SPAN_S, abs=0.21)
+    assert (status.tokens.limit, status.tokens.remaining) == (100, 40)
     limiter.settle(grant, 10, 30.0, at(30.0))
-    again = limiter.standing(own, 30.0, at(30.0)).tokens
+    again = limiter.rate_limit_status(own, 30.0, at(30.0)).tokens
     assert again is not None
     assert again.remaining == 90
-    nothing = limiter.standing({("key", "z"): Limits()}, 30.0, at(30.0))
+    nothing = limiter.rate_limit_status({("key", "z"): Limits()}, 30.0, at(30.0))
     assert (nothing.requests, nothing.tokens) == (None, None)
 
 
