@@ -73,10 +73,10 @@ class Admission:
         self._running, self._now = 0, 0.0
         self._counters = TokenCounters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
-        self._unread = PrefillBacklog(step_tokens)
+        self._prefill_backlog = PrefillBacklog(step_tokens)
         self._forecast = Forecast(self._counters)
         #: Service rates under load: weighted tokens of finished requests, and slot grants.
-        self._served, self._turns = Rate(), Rate()
+        self._served, self._slot_grants = Rate(), Rate()
 
     @property
     def running(self) -> int:
@@ -88,12 +88,12 @@ class Admission:
         """Number of waiting requests, with their first sequence or a later one."""
         return len(self._requests) - self._running
 
-    def tag(self, name: str) -> float:
+    def start_tag(self, name: str) -> float:
         """Return the start tag of a running sequence.
 
         The engine runs the sequences with the smallest tags if more are in flight than the window has places.
         """
-        return self._requests[name].tag if name in self._requests else 0.0
+        return self._requests[name].start_tag if name in self._requests else 0.0
 
     def enter(self, request: AdmissionRequest, now: float) -> tuple[str, ...]:
         """Enqueue a request.
@@ -117,14 +117,14 @@ class Admission:
         self._wait_for_turn(request, 0, self._counters.tenant(request), self._slots.version(version_id), now)
         return self._advance(now)
 
-    def read(self, name: str, now: float) -> tuple[str, ...]:
+    def prefilled(self, name: str, now: float) -> tuple[str, ...]:
         """Record that the engine has prefilled a sequence's prompt; unknown names are ignored.
 
         Returns:
             Names of the sequences that may run now.
         """
         if request := self._requests.get(name):
-            self._unread.remove(request)
+            self._prefill_backlog.remove(request)
         return self._advance_later(now) if request else ()
 
     def generated(self, name: str, output_tokens: int, now: float) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ class Admission:
         """Remove a pin; the request that held the slot still has to leave."""
         self._slots.unpin(version_id)
 
-    def wanted(self) -> list[int]:
+    def versions_to_stage(self) -> list[int]:
         """Return the versions that wait to be staged, longest wait first."""
         return self._slots.cold()
 
@@ -210,8 +210,8 @@ class Admission:
         if slot_state is not RESIDENT and not (slot_state is STAGED and self._slots.free):
             return False
         tenant, prompt_tokens = self._counters.find(request.tenant), request.prompt_tokens(0)
-        if not self._unread.has_room(prompt_tokens) or (
-            tenant and slot_state is RESIDENT and self._unread.fills_part(tenant, prompt_tokens)
+        if not self._prefill_backlog.has_room(prompt_tokens) or (
+            tenant and slot_state is RESIDENT and self._prefill_backlog.fills_part(tenant, prompt_tokens)
         ):
             return False
         if not request.sequences:
@@ -251,9 +251,9 @@ class Admission:
 
     def _is_short(self, seconds: float) -> bool:
         """Return whether the whole backlog would be served within this time, so that no finer estimate is needed."""
-        speed, turn_speed = self._served.per_second, self._turns.per_second
+        speed, grants_per_s = self._served.per_second, self._slot_grants.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
-        return all_s <= seconds and (self._slots.waits.waiting + 1) / (turn_speed or inf) <= seconds
+        return all_s <= seconds and (self._slots.waits.waiting + 1) / (grants_per_s or inf) <= seconds
 
     def _wait(self, request: AdmissionRequest, slot_state: SlotState) -> float:
         """Estimate the wait in seconds of a request that cannot run at once; 0 without measurements."""
@@ -264,12 +264,14 @@ class Admission:
             work = self._forecast.work_before(tenant, counter, request.weight)
             window_s = (work + self._served.mean) / speed
         needs_slot = slot_state is DRAINING or (slot_state is STAGED and not self._slots.free)
-        if needs_slot and (speed := self._turns.per_second) is not None:
-            turns = self._slots.waits.waiting
+        if needs_slot and (speed := self._slot_grants.per_second) is not None:
+            grants = self._slots.waits.waiting
             if self._slots.waits.passable():
                 # In fair order each tenant gets at most as many slot grants as this tenant needs.
-                turns = min(turns, self._counters.staged * (1 + (len(tenant.queues.get(STAGED, ())) if tenant else 0)))
-            slot_s = (turns + 1) / speed
+                grants = min(
+                    grants, self._counters.staged * (1 + (len(tenant.queues.get(STAGED, ())) if tenant else 0))
+                )
+            slot_s = (grants + 1) / speed
         return max(window_s, slot_s)
 
     def _tick(self, now: float) -> None:
@@ -299,14 +301,14 @@ class Admission:
         if self._window.free > 0 and not self._counters.contended:
             self._served.pause()
         if not self._slots.waits.waiting:
-            self._turns.pause()
+            self._slot_grants.pause()
         return tuple(admitted)
 
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
         request = self._pick()
-        if request is None or not self._unread.has_room(request.prompt_tokens):
+        if request is None or not self._prefill_backlog.has_room(request.prompt_tokens):
             return None
         return request if self._fits(request.parent, request.tenant) else None
 
@@ -335,7 +337,7 @@ class Admission:
         return self._window.room(counter())
 
     def _fills_part(self, request: Request) -> bool:
-        return self._unread.fills_part(request.tenant, request.prompt_tokens)
+        return self._prefill_backlog.fills_part(request.tenant, request.prompt_tokens)
 
     def _wait_for_turn(
         self, parent: AdmissionRequest, sequence: int, tenant: Tenant, version: Version, now: float
@@ -348,7 +350,7 @@ class Admission:
     def _admit(self, request: Request, now: float) -> None:
         parent, tenant = request.parent, request.tenant
         if request.version.slot_state is STAGED:
-            self._turns.add(1.0, now)
+            self._slot_grants.add(1.0, now)
         # Enqueue the next sequence before admitting this one, because a version without waiting requests may drain.
         if request.sequence + 1 < parent.sequences:
             self._wait_for_turn(parent, request.sequence + 1, tenant, request.version, now)
@@ -360,13 +362,13 @@ class Admission:
             self._window.take(request)
         request.version.service += request.cost
         self._running += 1
-        self._unread.add(request)
+        self._prefill_backlog.add(request)
 
     def _end(self, request: Request, now: float, prompt_tokens: int | None, output_tokens: int | None) -> None:
         cost = self._counters.settle(request, prompt_tokens, output_tokens)
         request.version.service += cost - request.cost
         self._running -= 1
-        self._unread.remove(request)
+        self._prefill_backlog.remove(request)
         if request.parent.sequences:
             self._window.give(request)
         self._served.add(cost, now)

@@ -178,7 +178,7 @@ class TokenCounters:
         expected = self._expected(tenant, parent.output_tokens, 1) if parent.sequences else 0.0
         request.cost = cost_of(request.prompt_tokens, expected)
         request.share = request.cost / parent.weight
-        request.tag = tenant.counter
+        request.start_tag = tenant.counter
         request.threshold = tenant.counter - OUTPUT_WEIGHT * expected / parent.weight
         tenant.outstanding += request.share
         tenant.running += 1

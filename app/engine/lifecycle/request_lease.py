@@ -54,9 +54,9 @@ class RequestLease:
         # A client that reads slowly must not hold a slot.
         self._sequences.all_ended = self.release
         self._log.begin(self._request.request_id, self._usage)
-        tag = self._session.queue.tag(self._request.request_id)
+        start_tag = self._session.queue.start_tag(self._request.request_id)
         try:
-            answer = await self._session.instance.answer(self._request, self._usage, tag=tag)
+            answer = await self._session.instance.answer(self._request, self._usage, start_tag=start_tag)
         except BaseException:
             await self.abort()
             raise

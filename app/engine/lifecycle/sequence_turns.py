@@ -77,7 +77,7 @@ class Sequences:
         self._leases.clear()
 
     def began(self, place: Place) -> None:
-        self._queue.read(self._name(place))
+        self._queue.prefilled(self._name(place))
 
     def grew(self, place: Place, output_tokens: int) -> None:
         self._queue.generated(self._name(place), output_tokens)
@@ -93,12 +93,12 @@ class Sequences:
         """Let each sequence into the engine on its admission."""
         gate, request_id = self._instance.gate, self._request.request_id
         try:
-            await gate.open(request_id, (0, 0), self._queue.tag(request_id))
+            await gate.open(request_id, (0, 0), self._queue.start_tag(request_id))
             async with contextlib.aclosing(self._loader.later(turns, self._request.adapter)) as later:
                 async for number, lease in later:
                     self._leases[number] = lease
-                    tag = self._queue.tag(self._admission.name(number))
-                    await gate.open(request_id, divmod(number, self._choices), tag)
+                    start_tag = self._queue.start_tag(self._admission.name(number))
+                    await gate.open(request_id, divmod(number, self._choices), start_tag)
         except Exception as error:  # noqa: BLE001 - passed on to the caller that waits for the answer
             logger.warning("A sequence of request %s cannot run: %r", request_id, error)
             self._instance.fail(self._request, error)

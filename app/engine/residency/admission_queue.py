@@ -44,9 +44,9 @@ class AdmissionQueue:
         if self._closed:
             raise _restarting()
 
-    def tag(self, name: str) -> float:
+    def start_tag(self, name: str) -> float:
         """Return the start tag of an admitted sequence. If more run than have places, the smallest tags go first."""
-        return self._admission.tag(name)
+        return self._admission.start_tag(name)
 
     async def enter(self, request: AdmissionRequest) -> None:
         """Wait until the request's first sequence may run. End it with :meth:`leave`, also after an error here.
@@ -72,9 +72,9 @@ class AdmissionQueue:
         """Return an iterator over the request's sequences after the first, each yielded when it is admitted."""
         return Later(request, self._wide, self.leave)
 
-    def read(self, name: str) -> None:
+    def prefilled(self, name: str) -> None:
         """Record that the engine has prefilled a sequence's prompt."""
-        self._let_in(self._admission.read(name, time.monotonic()))
+        self._let_in(self._admission.prefilled(name, time.monotonic()))
 
     def generated(self, name: str, output_tokens: int) -> None:
         """Record the number of tokens that a sequence has generated."""
@@ -93,9 +93,9 @@ class AdmissionQueue:
         """Record that the version has no slot and can no longer be copied into one."""
         self._admission.unstaged(version_id)
 
-    def wanted(self) -> list[int]:
+    def versions_to_stage(self) -> list[int]:
         """Versions that requests wait for and that are not staged, longest wait first."""
-        return self._admission.wanted()
+        return self._admission.versions_to_stage()
 
     def fail(self, version_id: int, error: BaseException) -> None:
         """Fail all requests that wait for a version."""

@@ -216,7 +216,7 @@ class HostTier:
 
     def _advance(self) -> None:
         """Start every staging that has room: first for waiting requests, then for prefetches."""
-        for version_id in self._queue.wanted():
+        for version_id in self._queue.versions_to_stage():
             if self._can_stage(version_id) and not self._stage(version_id):
                 return
         for version_id, key in list(self._spare.items()):

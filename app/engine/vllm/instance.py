@@ -156,7 +156,7 @@ class EngineInstance:
         return frozenset(await self._until_dead(self._llm.list_loras()))
 
     async def answer(
-        self, request: EngineRequest, usage: RequestUsage, *, tag: float = 0.0
+        self, request: EngineRequest, usage: RequestUsage, *, start_tag: float = 0.0
     ) -> dict[str, Any] | sse.Events:
         """Run one request on the engine. Its adapter must be loaded.
 
@@ -176,7 +176,7 @@ class EngineInstance:
         vllm_request = VllmRequest.of(request, name, greedy=self._greedy)
         with self._translated(vllm_request):
             body: Any = body_type.model_validate(vllm_request.body(request))
-            body.priority = priority(tag)
+            body.priority = priority(start_tag)
             answer = await handler(body)
             sse.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):

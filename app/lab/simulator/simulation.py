@@ -53,7 +53,7 @@ class Simulation:
             machine.costs,
             parallel=machine.loads,
             size=self._size,
-            wanted=scheduler.wanted,
+            to_stage=scheduler.versions_to_stage,
             unstaged=self._unstaged,
             later=self._at,
             staged=self._staged,

@@ -6,12 +6,13 @@ from math import ceil, floor
 
 from app.scheduling import prefill_backlog
 from app.scheduling.admission_request import AdmissionRequest
-from tests.support.scheduling.places import Places
+from app.scheduling.queues import COLD, STAGED
 from tests.support.scheduling.records import Request, Version
+from tests.support.scheduling.slots import Slots
 
 
 @dataclass(eq=False, kw_only=True)
-class Model(Places):
+class Model(Slots):
     """Reference model; see :class:`app.scheduling.admission.Admission` for the rules."""
 
     passed: float = 0.0
@@ -20,10 +21,10 @@ class Model(Places):
 
     def enter(self, request: AdmissionRequest, now: float) -> list[str]:
         self.tick(now)
-        self.pass_time(now)
+        self.advance_clock(now)
         version_id = request.version_id
         if version_id is not None and not self.waiting(version_id):
-            if version_id not in self.holders:
+            if version_id not in self.slot_holders:
                 self.versions[version_id] = Version()
             self.versions[version_id].ahead = len(self.queue())
         self.wait(request, 0, now)
@@ -54,14 +55,14 @@ class Model(Places):
                 self.versions[version_id].limit = None
             self.versions[version_id].filling &= bool(oldest)
         self.claim()
-        if version_id in self.holders - self.pinned and not self.running(version_id):
+        if version_id in self.slot_holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
         self.note_waits()
         self.forget(request.parent.tenant)
         return self.advance(now)
 
-    def read(self, name: str, now: float) -> list[str]:
-        self.requests[name].read = True
+    def prefilled(self, name: str, now: float) -> list[str]:
+        self.requests[name].prefilled = True
         return self.advance_later(now)
 
     def generated(self, name: str, output: int, now: float) -> list[str]:
@@ -87,7 +88,7 @@ class Model(Places):
     def staged(self, version_id: int, now: float) -> list[str]:
         self.tick(now)
         if version_id in self.waiting_versions() and version_id not in self.staged_ids:
-            before = [other for other in self.queue() if other in self.staged_ids | self.holders]
+            before = [other for other in self.queue() if other in self.staged_ids | self.slot_holders]
             self.versions[version_id].ahead = min(self.versions[version_id].ahead, len(before))
         self.staged_ids.add(version_id)
         self.note_waits()
@@ -108,14 +109,14 @@ class Model(Places):
 
     def unpin(self, version_id: int) -> None:
         self.pinned.discard(version_id)
-        if version_id in self.holders and not self.running(version_id):
+        if version_id in self.slot_holders and not self.running(version_id):
             self.release(version_id, self.now)
         self.note_waits()
 
     # Decisions.
 
     def advance(self, now: float) -> list[str]:
-        self.pass_time(now)
+        self.advance_clock(now)
         admitted: list[str] = []
         while True:
             while (request := self.pick()) is not None:
@@ -124,7 +125,7 @@ class Model(Places):
             if not self.balance(now):
                 return admitted
 
-    def pass_time(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         self.looked = now
         self.claim()
         self.ripen(now)
@@ -133,7 +134,7 @@ class Model(Places):
     def ripen(self, now: float) -> None:
         for version_id in self.queue():
             version = self.versions[version_id]
-            if version_id not in self.staged_ids | self.holders:
+            if version_id not in self.staged_ids | self.slot_holders:
                 version.limit = None
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
@@ -147,7 +148,7 @@ class Model(Places):
             able = [request for request in able if self.is_new(request.parent.tenant)] or able
         while able:
             chosen, tenant = self.choose(able)
-            if self.place(chosen) == "ready" or not self.fills_part(chosen):
+            if self.slot_state(chosen) == STAGED or not self.fills_part(chosen):
                 fits = self.may_be_first(chosen.parent.tenant) or self.room(chosen) > 0
                 return chosen if fits and self.is_readable(chosen) else None
             able = [request for request in able if request.parent.tenant != tenant]
@@ -156,7 +157,7 @@ class Model(Places):
     def is_readable(self, request: Request) -> bool:
         """Return whether its prompt fits into the prefill backlog."""
         return (
-            self.unread() + self.counted(request.prompt_tokens)
+            self.prefill_backlog() + self.counted(request.prompt_tokens)
             <= prefill_backlog.PART * prefill_backlog.STEPS * self.step_tokens
         )
 
@@ -166,7 +167,7 @@ class Model(Places):
         Preemption is suspended while a version waits for a slot.
         """
         parent, free = request.parent, self.window - self.in_flight()
-        in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
+        in_want = not self.free() and any(self.slot_state(self.waiting(v)[0]) != COLD for v in self.queue())
         if free > 0 or in_want:
             return free
         return min(self.window - self.before(self.accounts[parent.tenant].counter), self.window + free)
@@ -176,13 +177,13 @@ class Model(Places):
         tenant = min((self.accounts[r.parent.tenant].counter, r.parent.tenant) for r in able)[1]
         own = [request for request in able if request.parent.tenant == tenant]
         chosen = own[0]
-        if self.place(chosen) == "ready":
-            ready = [request for request in own if self.place(request) == "ready"]
-            wanted = Counter(request.parent.version_id for request in ready)
-            chosen = max(ready, key=lambda request: wanted[request.parent.version_id].bit_length())
+        if self.slot_state(chosen) == STAGED:
+            ready = [request for request in own if self.slot_state(request) == STAGED]
+            waiting_by_version = Counter(request.parent.version_id for request in ready)
+            chosen = max(ready, key=lambda request: waiting_by_version[request.parent.version_id].bit_length())
         if self.free() and (old := self.old()):
             oldest = self.waiting(old[0])[0]
-            needs_slot, same = self.place(chosen) == "ready", oldest.parent.tenant == tenant
+            needs_slot, same = self.slot_state(chosen) == STAGED, oldest.parent.tenant == tenant
             if (same and not needs_slot) or (not self.passable() and (same or (needs_slot and self.free() == 1))):
                 chosen = oldest
         return chosen, tenant
@@ -199,15 +200,15 @@ class Model(Places):
         if request.sequence + 1 < parent.sequences:
             self.wait(parent, request.sequence + 1, now)
         request.first = parent.sequences > 0 and self.may_be_first(parent.tenant)
-        if self.place(request) == "ready":
+        if self.slot_state(request) == STAGED:
             assert parent.version_id is not None
             if self.free() == 1 and self.old() and self.old()[0] != parent.version_id:
                 self.passed += self.turn()
-            self.holders.add(parent.version_id)
+            self.slot_holders.add(parent.version_id)
             before = self.versions[parent.version_id]
             self.versions[parent.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
             self.note_waits()
-        request.tag = self.accounts[parent.tenant].counter
+        request.start_tag = self.accounts[parent.tenant].counter
         request.running, request.started = True, now
         self.claim()
         self.charge(request)
@@ -217,7 +218,7 @@ class Model(Places):
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
-        self.holders.discard(version_id)
+        self.slot_holders.discard(version_id)
         if version.drains_since is None:
             ahead = [other for other in self.queue() if other != version_id]
             self.numbers += 1
@@ -242,7 +243,7 @@ class Model(Places):
         return reopened
 
     def able_to_drain(self) -> set[int]:
-        open_ones = self.holders - self.pinned - set(self.draining())
+        open_ones = self.slot_holders - self.pinned - set(self.draining())
         return {version_id for version_id in open_ones if not self.versions[version_id].filling}
 
     def end_filling(self) -> set[int]:
@@ -253,7 +254,7 @@ class Model(Places):
         """
         if self.can_bear():
             return set()
-        for version_id in self.holders:
+        for version_id in self.slot_holders:
             self.versions[version_id].filling = False
         return self.able_to_drain()
 
@@ -270,4 +271,4 @@ class Model(Places):
     def claim(self) -> None:
         """Lift the tenants that begin to compete; call it after every change that may affect this."""
         waiting = [r for r in self.requests.values() if not r.running and r.parent.sequences]
-        self.lift({request.parent.tenant for request in waiting if self.place(request) != "cold"})
+        self.lift({request.parent.tenant for request in waiting if self.slot_state(request) != COLD})

@@ -16,9 +16,9 @@ class Request:
     first: bool = False
     started: float = 0.0
     cost: float = 0.0
-    tag: float = 0.0
-    bar: float = 0.0
-    read: bool = False
+    start_tag: float = 0.0
+    threshold: float = 0.0
+    prefilled: bool = False
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
-from app.scheduling import prefill_backlog as unread
+from app.scheduling.prefill_backlog import STEPS
 from tests.support.scheduling.records import Account, Request
 
 
@@ -55,21 +55,21 @@ class Shares:
 
     def before(self, counter: float) -> int:
         """Return the number of running sequences that a tenant with this counter may not preempt."""
-        return sum(r.parent.sequences > 0 for r in self.requests.values() if r.running and r.bar <= counter)
+        return sum(r.parent.sequences > 0 for r in self.requests.values() if r.running and r.threshold <= counter)
 
-    def unread(self, tenant: str | None = None) -> float:
+    def prefill_backlog(self, tenant: str | None = None) -> float:
         """Return the prefill backlog in tokens, of one tenant or of all."""
-        unread = [request for request in self.requests.values() if request.running and not request.read]
-        return sum(self.counted(r.prompt_tokens) for r in unread if tenant in (None, r.parent.tenant))
+        backlog = [request for request in self.requests.values() if request.running and not request.prefilled]
+        return sum(self.counted(r.prompt_tokens) for r in backlog if tenant in (None, r.parent.tenant))
 
     def counted(self, tokens: int) -> float:
         """Return the tokens that a prompt counts for, at most a tenant's part."""
-        return min(tokens, unread.STEPS * self.step_tokens)
+        return min(tokens, STEPS * self.step_tokens)
 
     def fills_part(self, request: Request) -> bool:
         """Return whether its tenant has a prefill backlog and would exceed its part of it."""
-        own = self.unread(request.parent.tenant)
-        return own > 0 and own + self.counted(request.prompt_tokens) > unread.STEPS * self.step_tokens
+        own = self.prefill_backlog(request.parent.tenant)
+        return own > 0 and own + self.counted(request.prompt_tokens) > STEPS * self.step_tokens
 
     def lowest(self) -> float:
         if self.claimants:
@@ -98,7 +98,7 @@ class Shares:
         output = parent.output_tokens if average is None else min(parent.output_tokens, average)
         output = output if parent.sequences else 0
         request.cost = request.prompt_tokens + 2.0 * output
-        request.bar = -inf if request.first else account.counter - 2.0 * output / parent.weight
+        request.threshold = -inf if request.first else account.counter - 2.0 * output / parent.weight
         account.counter += request.cost / parent.weight
         account.outstanding += request.cost / parent.weight
         account.new = False

@@ -32,9 +32,9 @@ _HURRIED = _FIRST + 1
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
-def priority(tag: float) -> int:
+def priority(start_tag: float) -> int:
     """Convert a start tag to vLLM's priority: a tenant's counter at admission, or -inf for a tenant's first request."""
-    return int(min(max(_STEPS * tag, _HURRIED + 1), -_FIRST)) if tag > -inf else _FIRST
+    return int(min(max(_STEPS * start_tag, _HURRIED + 1), -_FIRST)) if start_tag > -inf else _FIRST
 
 
 class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types

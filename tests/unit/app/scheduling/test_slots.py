@@ -45,11 +45,11 @@ def test_a_version_takes_a_slot_only_once_it_is_staged() -> None:
     gate = Gate(1, versions=1)
     assert not gate.enter("b", 2)
     assert not gate.enter("c", 3)
-    assert list(gate.admission.wanted()) == [2, 3]
+    assert list(gate.admission.versions_to_stage()) == [2, 3]
     assert gate.enter("a", 1)
     assert gate.leave("a", 0.0) == ()
     assert gate.admission.staged(3, 0.0) == ("c",)
-    assert list(gate.admission.wanted()) == [2]
+    assert list(gate.admission.versions_to_stage()) == [2]
 
 
 def test_a_version_that_was_unstaged_waits_for_the_next_time() -> None:
@@ -57,7 +57,7 @@ def test_a_version_that_was_unstaged_waits_for_the_next_time() -> None:
     gate.enter("a", 1)
     gate.enter("b", 2)
     gate.admission.unstaged(2)
-    assert list(gate.admission.wanted()) == [2]
+    assert list(gate.admission.versions_to_stage()) == [2]
     assert gate.leave("a", 0.0) == ()
     assert gate.admission.staged(2, 0.0) == ("b",)
 

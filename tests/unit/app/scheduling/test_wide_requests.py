@@ -25,7 +25,7 @@ class Sequence:
     """Sequence in the engine."""
 
     request: AdmissionRequest
-    unread: int
+    unprefilled: int
     tokens: int = 0
 
 
@@ -68,25 +68,25 @@ class Steps:
     def step(self) -> None:
         self.count += 1
         budget = STEP_TOKENS
-        running = sorted(self.inside, key=self.admission.tag)[:PLACES]
+        running = sorted(self.inside, key=self.admission.start_tag)[:PLACES]
         for name in sorted(running, key=lambda name: not self.is_begun(name)):
             sequence = self.inside[name]
-            read = min(budget, sequence.unread)
-            sequence.unread -= read
-            budget -= read
-            if not sequence.unread:
+            prefilled = min(budget, sequence.unprefilled)
+            sequence.unprefilled -= prefilled
+            budget -= prefilled
+            if not sequence.unprefilled:
                 self.give_token(name, sequence)
 
     def is_begun(self, name: str) -> bool:
         sequence = self.inside[name]
         number = int(name.partition("#")[2] or 0)
-        return 0 < sequence.unread < sequence.request.prompt_tokens(number)
+        return 0 < sequence.unprefilled < sequence.request.prompt_tokens(number)
 
     def give_token(self, name: str, sequence: Sequence) -> None:
         sequence.tokens += 1
         if sequence.tokens == 1:
             self.first_tokens[name] = self.count
-            self.let_in(self.admission.read(name, self.now))
+            self.let_in(self.admission.prefilled(name, self.now))
         if sequence.tokens.bit_count() == 1:
             self.let_in(self.admission.generated(name, sequence.tokens, self.now))
         if sequence.tokens >= self.lengths[sequence.request.request_id]:

@@ -37,9 +37,9 @@ class Instance:
         self.usage = RequestUsage()
         self.waiting = asyncio.Event()
 
-    async def answer(self, _request: EngineRequest, usage: RequestUsage, *, tag: float) -> Any:
+    async def answer(self, _request: EngineRequest, usage: RequestUsage, *, start_tag: float) -> Any:
         self.usage, usage.prompt_tokens = usage, 5
-        assert tag == 1.5
+        assert start_tag == 1.5
         if self.stream:
             names = SimpleNamespace(engine_name="v7", public_name="prices")
             return await Events.begin(self._events(), cast("VllmRequest", names))
@@ -75,7 +75,7 @@ class Leases:
 
 def leased(instance: Instance) -> tuple[RequestLease, Leases]:
     leases = Leases()
-    queue = SimpleNamespace(tag=lambda _name: 1.5)
+    queue = SimpleNamespace(start_tag=lambda _name: 1.5)
     session = cast("EngineSession", SimpleNamespace(instance=instance, queue=queue, slot_time=SlotTime()))
     sequences = cast("Sequences", leases)
     return RequestLease(REQUEST, session, OutputLog(), sequences, came=0.0, load=LOAD), leases
