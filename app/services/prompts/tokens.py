@@ -38,7 +38,7 @@ class PromptTokens:
 
     def __init__(self, tokenizer: BaseTokenizer | None, *, context: int) -> None:
         self._tokenizer, self.context = tokenizer, context
-        self._turns = FairSemaphore(_AT_ONCE)
+        self._semaphore = FairSemaphore(_AT_ONCE)
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -102,7 +102,7 @@ class PromptTokens:
         if sum(map(len, texts)) <= _INLINE_CHARS:
             return encode()
         try:
-            async with self._turns.place(request.tenant, patience_s=_PATIENCE_S):
+            async with self._semaphore.permit(request.tenant, patience_s=_PATIENCE_S):
                 return await asyncio.to_thread(encode)
         except QueueFull:
             message = "Too many long prompts are waiting to be tokenized. Try again later."
