@@ -45,7 +45,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.accesses.write),
         Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),
         Periodic("retention", RETENTION_EVERY_S, retention.sweep),
-        Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.tend),
+        Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.maintain),
         Periodic("prices", PRICES_EVERY_S, gateway.limits.prices.refresh),
         Periodic("usage", USAGE_EVERY_S, gateway.ledger.ship),
         Periodic("readiness", READINESS_EVERY_S, gateway.readiness.problems),
@@ -59,5 +59,5 @@ def node_jobs(node: EngineNode) -> tuple[Periodic, ...]:
         Periodic("prefetching", PREFETCHING_EVERY_S, node.prefetching.advance),
         Periodic("heartbeat", HEARTBEAT_S, node.nodes.beat),
         Periodic("deletions", DELETIONS_EVERY_S, node.deleting.advance),
-        Periodic("lost bytes", LOST_BYTES_EVERY_S, node.lost_bytes.tend),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, node.lost_bytes.maintain),
     )

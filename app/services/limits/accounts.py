@@ -53,7 +53,7 @@ class Accounts(Protocol):
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the refusal of any request whose request rate this server knows to be exceeded. Reserves nothing."""
 
-    def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
+    def settle(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         """Return the unused part of a finished request's reservation. Call it once for each; it never blocks."""
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
@@ -62,7 +62,7 @@ class Accounts(Protocol):
     async def restore(self) -> None:
         """Recover the usage from before this process. Call it once, before the first request."""
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Run maintenance. Call it every few seconds."""
 
     async def close(self) -> None:
@@ -75,8 +75,8 @@ def decide(
     """Run an admission check on a limiter that holds the accounts."""
     try:
         outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
-    except LimitBreach as exceeded:
-        outcome = exceeded
+    except LimitBreach as breach:
+        outcome = breach
     return Decision(outcome, rate_limit_status(limiter, limits, now, at))
 
 

@@ -41,12 +41,12 @@ class MemoryAccounts:
         now, at = self._monotonic(), self._clock()
         try:
             self._limiter.check_requests(limits, now, at)
-        except LimitBreach as exceeded:
-            return Decision(exceeded, rate_limit_status(self._limiter, limits, now, at))
+        except LimitBreach as breach:
+            return Decision(breach, rate_limit_status(self._limiter, limits, now, at))
         return None
 
-    def settle(self, _request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
-        self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
+    def settle(self, _request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        self._limiter.settle(reservation, tokens, self._monotonic(), self._clock(), cost=cost)
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
@@ -66,7 +66,7 @@ class MemoryAccounts:
             for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
                 self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         self._limiter.tidy(self._monotonic(), self._clock(), _TIDIED)
 
     async def close(self) -> None:
