@@ -92,7 +92,7 @@ async def _handle(request: Request, error: Exception) -> Response:
     match error:
         case Forbidden(message=message) | NotFound(foreign=True, message=message):
             if caller := getattr(request.state, "caller", None):
-                request.state.gateway.audit.accesses.refused(caller, message)
+                request.state.gateway.audit.access_log.refused(caller, message)
     return error_response(request.url.path, error)
 
 

@@ -177,13 +177,13 @@ class Gateway:
     # Publishing.
 
     @cached_property
-    def trials(self) -> SmokeTestService:
+    def smoke_tests(self) -> SmokeTestService:
         return SmokeTestService(self.database, self._engine, self._in_flight, self._wake_deletions)
 
     @cached_property
     def publishing(self) -> PublishingService:
         return PublishingService(
-            self.database, self.store, self.base, self.settings, self.trials, self.prompts, self._blobs
+            self.database, self.store, self.base, self.settings, self.smoke_tests, self.prompts, self._blobs
         )
 
     @cached_property

@@ -23,7 +23,7 @@ from app.support.periodic import Periodic
 from app.wiring.engine_node import EngineNode
 from app.wiring.gateway import Gateway
 
-_TRIALS_EVERY_S = 60
+_SMOKE_TESTS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
 
 
@@ -36,13 +36,13 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         gateway.database, gateway.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
     )
     return (
-        Periodic("unfinished trials", _TRIALS_EVERY_S, gateway.trials.resume),
+        Periodic("unfinished trials", _SMOKE_TESTS_EVERY_S, gateway.smoke_tests.resume),
         Periodic("keys in use", KEYS_EVERY_S, gateway.key_watch.check),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
-        Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.accesses.write),
+        Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.access_log.write),
         Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),
         Periodic("retention", RETENTION_EVERY_S, retention.sweep),
         Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.maintain),

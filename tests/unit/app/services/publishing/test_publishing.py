@@ -128,14 +128,14 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     nodes = NodeService(database, NODE, "here")
     await nodes.register()
     await StoreOwner(database, store).ensure()
-    trials = SmokeTestService(database, engine, in_flight, lambda: None)
+    smoke_tests = SmokeTestService(database, engine, in_flight, lambda: None)
     prompts = ChatPrompts(settings, {}, None)
-    publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
+    publishing = PublishingService(database, store, base, settings, smoke_tests, prompts, blobs)
     for slug in ("pricing", "supply-chain"):
         await TenantService(database, CallerCache()).create(slug, actor="test")
     deletions = DeletionService(database, lambda: None)
     yield Bench(publishing, deletions, worker, adapters, database, store, cache, engine, tmp_path)
-    await trials.close()
+    await smoke_tests.close()
     await worker.close()
     await database.close()
 
