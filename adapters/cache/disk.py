@@ -208,7 +208,7 @@ class DiskCache:
         return tuple(gone)
 
     def _adopt(self) -> None:
-        for directory in self._files.found():
+        for directory in self._files.directories():
             if not directory.size:
                 self._files.discard(directory.digest)
                 continue

@@ -8,7 +8,7 @@ from opentelemetry.util.types import AttributeValue
 
 from app.domain.load_phases import LoadPhases
 from app.engine.lifecycle.engine_session import EngineSession
-from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.lifecycle.sequence_leases import SequenceLeases
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, Outcome, TokenUsage
 from app.engine.vllm.output_log import OutputLog, RequestUsage
 from app.engine.vllm.sse import Events
@@ -28,7 +28,7 @@ class RequestLease:
         request: EngineRequest,
         session: EngineSession,
         log: OutputLog,
-        sequences: Sequences,
+        sequences: SequenceLeases,
         *,
         came: float,
         load: LoadPhases | None,

@@ -15,7 +15,7 @@ from adapters.residency import Admission, Residency
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent, Listener
-from app.engine.residency.admission_queue import AdmissionQueue, Later, before_deadline
+from app.engine.residency.admission_queue import AdmissionQueue, LaterSequences, before_deadline
 from app.engine.residency.host_tier import HostTier
 from app.engine.residency.transfer import Transfers
 from app.observability.tracing import stage
@@ -93,22 +93,24 @@ class AdapterLoader:
         await self._enter(request)
         return self._lease(request, request.request_id)
 
-    async def later(self, turns: Later, key: VersionKey | None) -> AsyncGenerator[tuple[int, LoadedLease]]:
+    async def later(
+        self, later_sequences: LaterSequences, key: VersionKey | None
+    ) -> AsyncGenerator[tuple[int, LoadedLease]]:
         """Yield the further sequences of a request, each once it may run and its version has a slot.
 
         Raises: as :meth:`lease`, except QueueFull and Busy.
         """
-        request = replace(turns.request, deadline=None)
+        request = replace(later_sequences.request, deadline=None)
         if key:
             self.host.hold(key, request.tenant)
         try:
-            async for sequence in turns:
+            async for sequence in later_sequences:
                 name, now = request.name(sequence), time.monotonic()
                 if key:
                     await self._placed(request, name, key, now, now)
                 yield sequence, self._lease(request, name)
         finally:
-            turns.close()
+            later_sequences.close()
             if key:
                 self.host.let_go(key.version_id)
 

@@ -32,7 +32,7 @@ class AdmissionQueue:
         self._turns: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
         #: Requests of several sequences, by the name of the sequence that waits.
-        self._wide: dict[str, Later] = {}
+        self._wide: dict[str, LaterSequences] = {}
         self._closed = False
 
     def check_open(self) -> None:
@@ -68,9 +68,9 @@ class AdmissionQueue:
             return
         await self._turn(request)
 
-    def later(self, request: AdmissionRequest) -> "Later":
+    def later(self, request: AdmissionRequest) -> "LaterSequences":
         """Return an iterator over the request's sequences after the first, each yielded when it is admitted."""
-        return Later(request, self._wide, self.leave)
+        return LaterSequences(request, self._wide, self.leave)
 
     def prefilled(self, name: str) -> None:
         """Record that the engine has prefilled a sequence's prompt."""
@@ -154,7 +154,7 @@ class AdmissionQueue:
                 later.admit()
 
 
-class Later:
+class LaterSequences:
     """Asynchronous iterator over a request's sequences after the first. It yields their numbers on admission.
 
     The consumer ends each yielded sequence with :meth:`AdmissionQueue.leave`. :meth:`close` ends those not yet yielded.
@@ -163,7 +163,9 @@ class Later:
         waiting: requests of several sequences, by the name of the sequence that waits.
     """
 
-    def __init__(self, request: AdmissionRequest, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: AdmissionRequest, waiting: "dict[str, LaterSequences]", leave: Callable[[str], None]
+    ) -> None:
         self.request = request
         self._waiting, self._leave = waiting, leave
         self._admitted: asyncio.Queue[int | BaseException] = asyncio.Queue()

@@ -130,7 +130,7 @@ class LimitService:
 
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
         limits = {subject: limit.of_requests for subject, limit in _limits(caller, None).items()}
-        if isinstance(error, Limited) or not any(limit.given for limit in limits.values()):
+        if isinstance(error, Limited) or not any(limit.as_json for limit in limits.values()):
             return
         reservation = self._reservation_of(await self.accounts.take(request_id, limits, 0))
         self.accounts.settle(request_id, reservation, 0)

@@ -87,7 +87,7 @@ class SharedAccounts:
         self._transaction = asyncio.Lock()
 
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        bound = {subject: limit for subject, limit in limits.items() if limit.given}
+        bound = {subject: limit for subject, limit in limits.items() if limit.as_json}
         if not bound:
             return Decision(Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None))
         if self._admit and not self._available:

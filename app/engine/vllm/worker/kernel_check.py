@@ -98,7 +98,7 @@ class KernelCheck:
                 try:
                     adapters = {slot: self._write_adapter(module, slot, rank) for slot in self._ids}
                     largest = self._largest_step(module)
-                    for count in sorted({*(one for one in tokens if one < largest), largest}):
+                    for count in sorted({*(count for count in tokens if count < largest), largest}):
                         if excess := self._largest_excess(module, adapters, count):
                             yield Fault(name, rank, count, *excess)
                 finally:

@@ -11,7 +11,7 @@ from adapters.identity import VersionKey
 from app.domain.load_phases import LoadPhases
 from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.lifecycle.request_lease import RequestLease
-from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.lifecycle.sequence_leases import SequenceLeases
 from app.engine.port import Endpoint, EngineRequest, Outcome
 from app.engine.residency.slot_time import SlotTime
 from app.engine.vllm.output_log import OutputLog, RequestUsage
@@ -77,7 +77,7 @@ def leased(instance: Instance) -> tuple[RequestLease, Leases]:
     leases = Leases()
     queue = SimpleNamespace(start_tag=lambda _name: 1.5)
     session = cast("EngineSession", SimpleNamespace(instance=instance, queue=queue, slot_time=SlotTime()))
-    sequences = cast("Sequences", leases)
+    sequences = cast("SequenceLeases", leases)
     return RequestLease(REQUEST, session, OutputLog(), sequences, came=0.0, load=LOAD), leases
 
 
