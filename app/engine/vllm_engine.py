@@ -133,7 +133,7 @@ class VllmEngine:
         Raises: as :meth:`app.engine.lifecycle.sequence_leases.SequenceLeases.begin`.
         """
         session = self._supervisor.session
-        admission, came = admission_request(request), time.monotonic()
+        admission, arrived_at = admission_request(request), time.monotonic()
         if request.adapter:
             self._forget_namesake(session, request.adapter)
         sequences = SequenceLeases(
@@ -141,10 +141,10 @@ class VllmEngine:
         )
         load = (await sequences.begin()).phases
         for listener in self._wait_listeners:
-            listener(time.monotonic() - came)
+            listener(time.monotonic() - arrived_at)
         if load:
-            record_load(came, load)
-        return RequestLease(request, session, self._log, sequences, came=came, load=load)
+            record_load(arrived_at, load)
+        return RequestLease(request, session, self._log, sequences, arrived_at=arrived_at, load=load)
 
     def _forget_namesake(self, session: EngineSession, key: VersionKey) -> None:
         """Drop a pin or preload of other bytes under the version's id, as after a database restore."""

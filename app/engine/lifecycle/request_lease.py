@@ -19,7 +19,7 @@ class RequestLease:
     """Lease of a request that was admitted to the engine.
 
     Args:
-        came: monotonic time of the request's arrival in the queue.
+        arrived_at: monotonic time of the request's arrival in the queue.
         load: phases of the load that it waited for.
     """
 
@@ -30,11 +30,11 @@ class RequestLease:
         log: OutputLog,
         sequences: SequenceLeases,
         *,
-        came: float,
+        arrived_at: float,
         load: LoadPhases | None,
     ) -> None:
         self._request, self._session, self._log, self._sequences = request, session, log, sequences
-        self._came, self._load, self._entered = came, load, time.monotonic()
+        self._arrived_at, self._load, self._entered = arrived_at, load, time.monotonic()
         self._usage = RequestUsage(sequences)
         adapter = request.adapter
         self._end_of_slot = session.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
@@ -72,7 +72,7 @@ class RequestLease:
         self._released = True
         self._log.end(self._request.request_id)
         slot_s = self._end_of_slot() if self._end_of_slot else 0.0
-        self._token_usage = _token_usage(self._usage, self._came, self._load, slot_s)
+        self._token_usage = _token_usage(self._usage, self._arrived_at, self._load, slot_s)
         self._span.set_attributes(_token_attributes(self._usage, self._entered))
         self._span.end()
         self._sequences.release(self._usage)
@@ -122,14 +122,14 @@ class LeasedEvents:
             await self._lease.abort(self._events)
 
 
-def _token_usage(usage: RequestUsage, came: float, load: LoadPhases | None, slot_s: float) -> TokenUsage | None:
+def _token_usage(usage: RequestUsage, arrived_at: float, load: LoadPhases | None, slot_s: float) -> TokenUsage | None:
     if usage.first_at is None:
         return None
     return TokenUsage(
         usage.prompt_tokens,
         usage.cached_tokens,
         usage.output_tokens,
-        ttft_s=usage.first_at - came,
+        ttft_s=usage.first_at - arrived_at,
         slot_s=slot_s,
         load_s=load.total_s if load else None,
     )

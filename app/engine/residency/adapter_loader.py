@@ -126,16 +126,16 @@ class AdapterLoader:
             adapters.errors.StorageError: the version's bytes are not available.
         """
         self._queue.check_open()
-        came = time.monotonic()
+        arrived_at = time.monotonic()
         async with before_deadline(request, "its adapter"):
             await self._displace(key)
         cold = key.version_id not in self.slots
         self.host.hold(key, request.tenant)
         try:
             await self._enter(request)
-            turn = time.monotonic()
-            await self._placed(request, request.request_id, key, came, turn)
-            phases = self._phases(key, came, turn) if cold else None
+            admitted_at = time.monotonic()
+            await self._placed(request, request.request_id, key, arrived_at, admitted_at)
+            phases = self._phases(key, arrived_at, admitted_at) if cold else None
         finally:
             self.host.let_go(key.version_id)
         return self._lease(request, request.request_id, phases)
@@ -217,10 +217,12 @@ class AdapterLoader:
             self._queue.leave(request.request_id)
             raise
 
-    async def _placed(self, request: AdmissionRequest, name: str, key: VersionKey, came: float, turn: float) -> None:
+    async def _placed(
+        self, request: AdmissionRequest, name: str, key: VersionKey, arrived_at: float, admitted_at: float
+    ) -> None:
         """Give an admitted sequence a slot with its version; on an error, leave the queue."""
         try:
-            await self._ensure_placed(request, key, came, turn)
+            await self._ensure_placed(request, key, arrived_at, admitted_at)
         except BaseException:
             # The copy continues without the request that started it, and occupies the place until it ends.
             if load := self._loads.get(key.version_id):
@@ -229,12 +231,14 @@ class AdapterLoader:
                 self._leave(name, 0, 0)
             raise
 
-    async def _ensure_placed(self, request: AdmissionRequest, key: VersionKey, came: float, turn: float) -> None:
+    async def _ensure_placed(
+        self, request: AdmissionRequest, key: VersionKey, arrived_at: float, admitted_at: float
+    ) -> None:
         """Lease a slot, and copy the version into it first if needed.
 
         Args:
-            came: monotonic time of the request's arrival.
-            turn: monotonic time of its admission.
+            arrived_at: monotonic time of the request's arrival.
+            admitted_at: monotonic time of its admission.
         """
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
@@ -244,7 +248,9 @@ class AdapterLoader:
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._leave_slot(other) for other in decision.evict)
             self._keys[version_id] = key
-            load = self._loads[version_id] = asyncio.create_task(self._place(request.tenant, key, leaving, came, turn))
+            load = self._loads[version_id] = asyncio.create_task(
+                self._place(request.tenant, key, leaving, arrived_at, admitted_at)
+            )
             # Requests that wait for the load get its error. Retrieve it in case all of them have gone away.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -257,7 +263,7 @@ class AdapterLoader:
             raise
 
     async def _place(
-        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float
+        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], arrived_at: float, admitted_at: float
     ) -> None:
         version_id, started = key.version_id, time.monotonic()
         for other in leaving:
@@ -277,7 +283,9 @@ class AdapterLoader:
                 self._notify(EngineEvent("evict", other.version_id))
             del self._loads[version_id]
         self.host.slot_given(version_id)
-        self._notify(EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, came, turn)))
+        self._notify(
+            EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, arrived_at, admitted_at))
+        )
         if self.slots.loaded(version_id):
             await self._remove(version_id)
 
@@ -294,12 +302,14 @@ class AdapterLoader:
                 placed = self._transfers.place(key, leaving)
             await placed
 
-    def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
+    def _phases(self, key: VersionKey, arrived_at: float, admitted_at: float) -> LoadPhases:
         """Split the seconds from a request's arrival until now into load phases."""
         arrival = self.host.arrival(key.version_id)
-        fetched = max(came, arrival.fetched) if arrival else came
-        staged = max(fetched, arrival.staged) if arrival else came
-        return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
+        fetched = max(arrived_at, arrival.fetched) if arrival else arrived_at
+        staged = max(fetched, arrival.staged) if arrival else arrived_at
+        return LoadPhases(
+            fetched - arrived_at, staged - fetched, max(0.0, admitted_at - staged), time.monotonic() - admitted_at
+        )
 
     def _lease(self, request: AdmissionRequest, name: str, phases: LoadPhases | None = None) -> LoadedLease:
         def release(prompt_tokens: int | None, output_tokens: int | None) -> None:

@@ -29,7 +29,7 @@ class AdmissionQueue:
         self._admission = Admission(
             slots=slots, window=window, aside=aside, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
         )
-        self._turns: dict[str, asyncio.Future[None]] = {}
+        self._futures: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
         #: Requests of several sequences, by the name of the sequence that waits.
         self._wide: dict[str, LaterSequences] = {}
@@ -66,7 +66,7 @@ class AdmissionQueue:
         self._let_in(admitted)
         if request.request_id in admitted:
             return
-        await self._turn(request)
+        await self._wait(request)
 
     def later(self, request: AdmissionRequest) -> "LaterSequences":
         """Return an iterator over the request's sequences after the first, each yielded when it is admitted."""
@@ -100,8 +100,8 @@ class AdmissionQueue:
     def fail(self, version_id: int, error: BaseException) -> None:
         """Fail all requests that wait for a version."""
         for request_id in self._versions.get(version_id, ()):
-            if not (turn := self._turns[request_id]).done():
-                turn.set_exception(error)
+            if not (future := self._futures[request_id]).done():
+                future.set_exception(error)
         for later in self._wide.values():
             if later.request.version_id == version_id:
                 later.fail(error)
@@ -120,9 +120,9 @@ class AdmissionQueue:
     def close(self) -> None:
         """Refuse all waiting and all new requests."""
         self._closed = True
-        for turn in self._turns.values():
-            if not turn.done():
-                turn.set_exception(_restarting())
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(_restarting())
         for later in self._wide.values():
             later.fail(_restarting())
 
@@ -131,15 +131,15 @@ class AdmissionQueue:
         """Number of requests that wait for admission."""
         return self._admission.waiting
 
-    async def _turn(self, request: AdmissionRequest) -> None:
-        turn = self._turns[request.request_id] = asyncio.get_running_loop().create_future()
+    async def _wait(self, request: AdmissionRequest) -> None:
+        future = self._futures[request.request_id] = asyncio.get_running_loop().create_future()
         if request.version_id is not None:
             self._versions.setdefault(request.version_id, set()).add(request.request_id)
         try:
             async with before_deadline(request, "its turn"):
-                await turn
+                await future
         finally:
-            del self._turns[request.request_id]
+            del self._futures[request.request_id]
             if request.version_id is not None:
                 self._versions[request.version_id].discard(request.request_id)
                 if not self._versions[request.version_id]:
@@ -148,8 +148,8 @@ class AdmissionQueue:
     def _let_in(self, admitted: Iterable[str]) -> None:
         for name in admitted:
             # A request that is admitted while it is being cancelled has no future here. It calls `leave` itself.
-            if (turn := self._turns.get(name)) and not turn.done():
-                turn.set_result(None)
+            if (future := self._futures.get(name)) and not future.done():
+                future.set_result(None)
             if later := self._wide.get(name):
                 later.admit()
 

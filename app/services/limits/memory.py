@@ -62,9 +62,9 @@ class MemoryAccounts:
                 self._limiter.restore(subject, used, now, at)
         for record, adapter_id in recent:
             # A clock that was set back must not keep them counted for longer than a minute.
-            came = min(now, now - (at - record.at).total_seconds())
+            arrived_s = min(now, now - (at - record.at).total_seconds())
             for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
-                self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
+                self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, arrived_s, at)
 
     async def maintain(self) -> None:
         self._limiter.tidy(self._monotonic(), self._clock(), _TIDIED)

@@ -78,7 +78,7 @@ def leased(instance: Instance) -> tuple[RequestLease, Leases]:
     queue = SimpleNamespace(start_tag=lambda _name: 1.5)
     session = cast("EngineSession", SimpleNamespace(instance=instance, queue=queue, slot_time=SlotTime()))
     sequences = cast("SequenceLeases", leases)
-    return RequestLease(REQUEST, session, OutputLog(), sequences, came=0.0, load=LOAD), leases
+    return RequestLease(REQUEST, session, OutputLog(), sequences, arrived_at=0.0, load=LOAD), leases
 
 
 async def test_events_carry_the_tokens_since_the_previous_event() -> None:
