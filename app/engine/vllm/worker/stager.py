@@ -26,7 +26,7 @@ from adapters.modules import is_full_name
 from adapters.weights import WEIGHTS_FILE
 from app.engine.vllm.worker import slot_weights
 from app.engine.vllm.worker.cpu_lora import lies_by_rank
-from app.engine.vllm.worker.malloc_trim import Freed
+from app.engine.vllm.worker.malloc_trim import MallocTrim
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Stager:
         self._ranks: dict[int, int] = {}
         #: Slots whose LoRA B may hold NaN or infinity.
         self._not_finite: set[int] = set()
-        self._freed = Freed() if "malloc_trim" in patches else None
+        self._malloc_trim = MallocTrim() if "malloc_trim" in patches else None
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """Start to stage a version in host memory, once per version. :meth:`finished` reports its end.
@@ -199,8 +199,8 @@ class Stager:
             raise RuntimeError(f"The slots of this engine have no room for {HEAD_MODULE}.")
         self._manager._create_merged_loras_inplace(lora)
         lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # used on a CPU only
-        if self._freed:
-            self._freed.give_back()
+        if self._malloc_trim:
+            self._malloc_trim.trim()
         return lora
 
     def _copy(self, lora: LoRAModel) -> Iterator[int]:

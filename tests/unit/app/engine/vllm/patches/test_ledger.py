@@ -174,7 +174,7 @@ def in_worker(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found = {
         "heap_freeze": bool(frozen),
         "zmq_wakeups": SpinCondition.record_read is not wakeups,
-        "malloc_trim": stager._freed is not None,
+        "malloc_trim": stager._malloc_trim is not None,
         "active_adapters": workers._apply_adapters != THEIRS,
         "slot_writes": stager._write is slot_weights.write,
     }
