@@ -156,7 +156,7 @@ class DiskCache:
                 self.hits += 1
                 return self._leased(entry, 0.0)
             if share is not None:
-                self.hurry(key, share)
+                self.promote(key, share)
             if not await self._in_time(entry, entry.preparing or self._begin(key, entry)):
                 self.hits += 1
         except BaseException:
@@ -164,7 +164,7 @@ class DiskCache:
             raise
         return self._leased(entry, self._monotonic() - started)
 
-    def hurry(self, key: VersionKey, share: str) -> None:
+    def promote(self, key: VersionKey, share: str) -> None:
         """Promote a background fetch of the version, if there is one, because a caller of this share waits for it."""
         entry = self._entries.get(key.digest)
         if entry is not None and entry.share is None:

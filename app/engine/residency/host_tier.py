@@ -188,7 +188,7 @@ class HostTier:
         version_id = key.version_id
         if version_id in self._fetches:
             if share is not None:
-                self._cache.hurry(key, share)
+                self._cache.promote(key, share)
         elif version_id not in self._files:
             self._fetches[version_id] = asyncio.create_task(self._fetched(key, share))
 

@@ -72,7 +72,7 @@ class MergingService:
         recipe = _seeded(read_recipe(raw))
         await self._publishing.check_target(tenant, adapter)
         digests = await self._check(tenant, recipe)
-        async with self._turn(tenant), self._spool.folder(tenant) as folder:
+        async with self._permit(tenant), self._spool.folder(tenant) as folder:
             upload, source = await self._run(tenant, recipe, digests, folder)
             return await self._publishing.publish(tenant, adapter, upload, replace(options, source=source), actor=actor)
 
@@ -129,7 +129,7 @@ class MergingService:
         return await self._adapters.resolve(tenant_id, ModelName(source.adapter, alias=None, number=source.number))
 
     @asynccontextmanager
-    async def _turn(self, tenant: str) -> AsyncGenerator[None]:
+    async def _permit(self, tenant: str) -> AsyncGenerator[None]:
         if tenant in self._merging:
             raise Busy("Another merge of this tenant is running. Try again when it has ended.", retry_after=30)
         if len(self._merging) >= self._limits.merges:
