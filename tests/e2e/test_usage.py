@@ -118,6 +118,7 @@ def test_lorax_clients_too(server: Server, key: str) -> None:
     assert difference(before, used(server, key)) == (2, 0, 2 * prompt, output + tokens)
 
 
+@pytest.mark.slow
 async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Server, key: str) -> None:
     before = await asyncio.to_thread(used, server, key)
     body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True, "stream": True}
@@ -134,6 +135,7 @@ async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Serv
     assert 10 <= output < 500
 
 
+@pytest.mark.slow
 async def test_leaving_a_whole_answer_still_costs_every_token(server: Server, key: str) -> None:
     body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True}
     headers = {"authorization": f"Bearer {key}"}

@@ -197,6 +197,7 @@ def poison(kind: str, demo: Demo, folder: Path) -> Path:
     return scaled(source, folder, {"overflow": 1e30, "huge norm": 1e4, "large norm": 30.0, "no effect": 0.0}[kind])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
@@ -222,6 +223,7 @@ def test_a_poisoned_adapter_beside_innocent_streams(
     assert published.status_code == status, published.text
 
 
+@pytest.mark.slow
 def test_all_slots_taken_by_many_adapters(
     witness: Witness, attacker: httpx.Client, trained_demo: Demo, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ LIMITS = LimitSettings(
 #: Client timeout in seconds, above the server's body timeout and its slack.
 PATIENCE_S = 60
 #: Server's timeout of idle connections in seconds, below the client's.
-KEEP_ALIVE_S = 15
+KEEP_ALIVE_S = 45
 
 
 def _application() -> FastAPI:

@@ -68,6 +68,7 @@ def play(seed: int, *, slots: int, versions: int, tenants: int, load: float, ser
     return watch
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -84,6 +85,7 @@ def test_no_version_waits_beyond_the_bound(
     assert watch.worst <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service_s", [0.5, 5.0])
 def test_the_bound_holds_while_turns_are_passed_on(service_s: float) -> None:
     watch = play(7, slots=4, versions=200, tenants=9, load=50.0, service_s=service_s)
