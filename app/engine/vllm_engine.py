@@ -114,10 +114,6 @@ class VllmEngine:
     def report(self) -> StatusReport:
         return status_report(self.status(), self._supervisor.current)
 
-    def write_statistics(self) -> None:
-        if session := self._supervisor.current:
-            session.instance.write_statistics()
-
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

@@ -80,7 +80,7 @@ class RequestLease:
     async def abort(self, events: Events | None = None) -> None:
         """Abort what still runs, and release the slot only then: the engine must never see one adapter too many."""
         try:
-            await asyncio.shield(self._session.instance.abort(self._request, self._usage))
+            await asyncio.shield(self._session.instance.abort(self._request))
             if events:
                 await events.aclose()
         finally:

@@ -27,13 +27,13 @@ class Instance:
     """Fake engine instance. Each number in ``steps`` is a step with this many tokens, and one event.
 
     Attributes:
-        unreported: tokens that an abort finds in the engine.
+        late: tokens that arrive while the request is aborted.
         aborts: number of aborts.
     """
 
     def __init__(self, steps: list[int], *, stream: bool = True) -> None:
         self.steps, self.stream = steps, stream
-        self.unreported = self.aborts = 0
+        self.late = self.aborts = 0
         self.usage = RequestUsage()
         self.waiting = asyncio.Event()
 
@@ -47,9 +47,9 @@ class Instance:
         await self.waiting.wait()
         return {"choices": []}
 
-    async def abort(self, _request: EngineRequest, usage: RequestUsage) -> None:
+    async def abort(self, _request: EngineRequest) -> None:
         self.aborts += 1
-        usage.output_tokens += self.unreported
+        self.generate(self.late)
 
     def generate(self, tokens: int) -> None:
         self.usage.first_at = self.usage.first_at or asyncio.get_running_loop().time()
@@ -120,7 +120,7 @@ async def test_closing_a_stream_aborts_it_and_counts_until_then(read: int) -> No
     assert not isinstance(stream, dict)
     for _ in range(read):
         await anext(stream)
-    instance.unreported = 3
+    instance.late = 3
     await stream.aclose()
     await stream.aclose()
     assert lease.outcome.usage is not None
@@ -133,7 +133,7 @@ async def test_cancelling_an_answer_aborts_it_and_counts_until_then() -> None:
     while not instance.usage.output_tokens:
         await asyncio.sleep(0)
     assert lease.outcome.usage is None
-    instance.unreported = 3
+    instance.late = 3
     answering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await answering
