@@ -16,6 +16,8 @@ from tests.support.scaled_adapters import publish, scaled
 from tests.support.server import Server
 from tests.support.witness import Witness
 
+pytestmark = pytest.mark.slow
+
 QUESTION = "[INST] What is sugar? [/INST]"
 MESSAGES = [{"role": "user", "content": "x"}]
 INTEGER = {"type": "integer"}
@@ -197,7 +199,6 @@ def poison(kind: str, demo: Demo, folder: Path) -> Path:
     return scaled(source, folder, {"overflow": 1e30, "huge norm": 1e4, "large norm": 30.0, "no effect": 0.0}[kind])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
@@ -223,7 +224,6 @@ def test_a_poisoned_adapter_beside_innocent_streams(
     assert published.status_code == status, published.text
 
 
-@pytest.mark.slow
 def test_all_slots_taken_by_many_adapters(
     witness: Witness, attacker: httpx.Client, trained_demo: Demo, tmp_path: Path
 ) -> None:

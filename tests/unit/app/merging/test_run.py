@@ -187,6 +187,7 @@ def test_keys_that_only_training_needs_never_reach_peft(base: Path, tmp_path: Pa
     assert differences(_tensors(merged), expected) == []
 
 
+@pytest.mark.slow
 async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sources: list[Path], tmp_path: Path) -> None:
     """PEFT would initialise the missing tensors at random and merge them."""
     broken = make_adapter(tmp_path / "broken", seed=9)
@@ -198,6 +199,7 @@ async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sourc
     assert not (tmp_path / "merge" / "merged").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "end"),
     [

@@ -361,6 +361,7 @@ async def test_a_warning_is_kept_with_the_version(bench: Bench, made: list[PeftF
     assert (await bench.adapters.get_version("pricing", "quotes", 1)).warnings == (warning,)
 
 
+@pytest.mark.slow
 async def test_a_slow_expression_is_refused_and_others_validated(
     bench: Bench, made: list[PeftFiles], tmp_path: Path
 ) -> None:
