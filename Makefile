@@ -15,14 +15,16 @@ serve: environment  ## the demo: base, two business units, their adapters, on 12
 PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.
 ALONE := tests/isolation tests/unit/app/lab
-# An engine for almost every fault, and an environment for each published client: test-faults, test-clients.
+# They start an engine for almost every fault, and an environment for each published client.
 APART := tests/faults tests/clients
 
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## and what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
+test-all: test  ## 45 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
+	$(PYTHON) -m tests.clients.install
+	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 
 test-faults: environment  ## each fault of an engine, a database, a store or a server

@@ -15,14 +15,14 @@ class Permit:
 
     Attributes:
         share: share that the work is charged to; None for background work that has no waiter.
-        begun: event that is set once the work may run.
+        granted: event that is set once the work may run.
     """
 
-    __slots__ = ("begun", "share")
+    __slots__ = ("granted", "share")
 
     def __init__(self, share: str | None) -> None:
         self.share = share
-        self.begun = asyncio.Event()
+        self.granted = asyncio.Event()
 
 
 class FairSemaphore:
@@ -33,24 +33,24 @@ class FairSemaphore:
     loop.
 
     Args:
-        places: number of permits, i.e. of concurrent pieces of work.
+        permits: number of permits, i.e. of concurrent pieces of work.
     """
 
-    def __init__(self, places: int) -> None:
-        self._places, self._most = places, max(1, places // 2)
+    def __init__(self, permits: int) -> None:
+        self._permits, self._most = permits, max(1, permits // 2)
         #: Queues of waiting permits by share, in round-robin order.
         self._waiting: OrderedDict[str | None, dict[Permit, None]] = OrderedDict()
         self._running: set[Permit] = set()
 
     def enter(self, share: str | None) -> Permit:
         """Enqueue a request for a permit. The caller must call :meth:`leave` in the end."""
-        turn = Permit(share)
-        self._waiting.setdefault(share, {})[turn] = None
+        permit = Permit(share)
+        self._waiting.setdefault(share, {})[permit] = None
         self._advance()
-        return turn
+        return permit
 
     @asynccontextmanager
-    async def place(self, share: str, *, patience_s: float) -> AsyncGenerator[None]:
+    async def permit(self, share: str, *, patience_s: float) -> AsyncGenerator[None]:
         """Hold a permit for the duration of the block.
 
         Args:
@@ -60,56 +60,56 @@ class FairSemaphore:
         Raises:
             QueueFull: no permit was granted within ``patience_s``.
         """
-        turn = self.enter(share)
+        permit = self.enter(share)
         try:
             try:
                 async with asyncio.timeout(patience_s):
-                    await turn.begun.wait()
+                    await permit.granted.wait()
             except TimeoutError:
                 raise QueueFull from None
             yield
         finally:
-            self.leave(turn)
+            self.leave(permit)
 
-    def hurry(self, turn: Permit, share: str) -> None:
+    def promote(self, permit: Permit, share: str) -> None:
         """Promote background work to a share because a caller now waits for it.
 
-        If it has not begun, it moves to the end of that share's queue.
+        If it does not run yet, it moves to the end of that share's queue.
         """
-        if turn.share is not None:
+        if permit.share is not None:
             return
-        if not turn.begun.is_set():
-            self._withdraw(turn)
-            self._waiting.setdefault(share, {})[turn] = None
-        turn.share = share
+        if not permit.granted.is_set():
+            self._withdraw(permit)
+            self._waiting.setdefault(share, {})[permit] = None
+        permit.share = share
         self._advance()
 
-    def leave(self, turn: Permit) -> None:
+    def leave(self, permit: Permit) -> None:
         """Release the permit, or withdraw it from the queue. Idempotent."""
-        if turn in self._running:
-            self._running.remove(turn)
-        elif turn in self._waiting.get(turn.share, ()):
-            self._withdraw(turn)
+        if permit in self._running:
+            self._running.remove(permit)
+        elif permit in self._waiting.get(permit.share, ()):
+            self._withdraw(permit)
         self._advance()
 
-    def _withdraw(self, turn: Permit) -> None:
-        turns = self._waiting[turn.share]
-        del turns[turn]
-        if not turns:
-            del self._waiting[turn.share]
+    def _withdraw(self, permit: Permit) -> None:
+        permits = self._waiting[permit.share]
+        del permits[permit]
+        if not permits:
+            del self._waiting[permit.share]
 
     def _advance(self) -> None:
-        while len(self._running) < self._places and (turn := self._next()) is not None:
-            self._withdraw(turn)
-            self._running.add(turn)
-            turn.begun.set()
+        while len(self._running) < self._permits and (permit := self._next()) is not None:
+            self._withdraw(permit)
+            self._running.add(permit)
+            permit.granted.set()
 
     def _next(self) -> Permit | None:
-        busy = Counter(turn.share for turn in self._running)
+        busy = Counter(permit.share for permit in self._running)
         # At most two shares can hold half of the permits, so this loop ends early.
-        for share, turns in self._waiting.items():
+        for share, permits in self._waiting.items():
             if share is not None and busy[share] < self._most:
                 self._waiting.move_to_end(share)
-                return next(iter(turns))
+                return next(iter(permits))
         spare = self._waiting.get(None)
         return next(iter(spare)) if spare and busy[None] < self._most else None

@@ -112,27 +112,27 @@ def validate(
         OSError, EOFError: a file could not be read or written.
     """
     raw = _read_config(config)
-    manifest, reasons = inspect_manifest(raw)
-    if is_foreign(reasons):
-        return Verdict(None, tuple(reasons))
+    manifest, config_reasons = inspect_manifest(raw)
+    if is_foreign(config_reasons):
+        return Verdict(None, tuple(config_reasons))
     with weights.open("rb") as file:
-        header, found = read_header(file)
+        header, weights_reasons = read_header(file)
         if header is None:
-            return Verdict(None, grouped(reasons + found))
-        pairs = pair_tensors(header, found)
-        found += check_largest_rank(pairs, manifest, max_lora_rank)
-        found += check_head(pairs, manifest, geometry, served=head)
+            return Verdict(None, grouped(config_reasons + weights_reasons))
+        pairs = pair_tensors(header, weights_reasons)
+        weights_reasons += check_largest_rank(pairs, manifest, max_lora_rank)
+        weights_reasons += check_head(pairs, manifest, geometry, served=head)
         adapted = any(pair.layer is None for pair in pairs)
-        found += check_saved_heads(file, header, geometry, adapted=adapted, served=head, base=base)
-        found += _check_places(pairs, geometry, manifest, base_name)
+        weights_reasons += check_saved_heads(file, header, geometry, adapted=adapted, served=head, base=base)
+        weights_reasons += _check_places(pairs, geometry, manifest, base_name)
         # A file can name thousands of layers. Patterns run only for layers that the base has.
         placed = [pair for pair in pairs if pair.layer is None or pair.layer < geometry.layers]
-        declared = _declare(placed, manifest, pattern_seconds, found)
+        declared = _declare(placed, manifest, pattern_seconds, weights_reasons)
         if manifest:
-            found += _check_declared(placed, manifest, declared, reasons)
-        found += find_nonfinite(file, header, geometry.dtype, _scalings(placed, declared))
-    if reasons or found or manifest is None:
-        return Verdict(None, grouped(reasons + found))
+            weights_reasons += _check_declared(placed, manifest, declared, config_reasons)
+        weights_reasons += find_nonfinite(file, header, geometry.dtype, _scalings(placed, declared))
+    if config_reasons or weights_reasons or manifest is None:
+        return Verdict(None, grouped(config_reasons + weights_reasons))
     upload = Accepted(raw, weights, manifest, header, pairs, declared)
     rewritten = write_normal(upload, normal) if normal else ()
     return Verdict(_summarise(upload), (), grouped(unused_targets(pairs, manifest)), rewritten)
@@ -144,15 +144,15 @@ def precheck(config: Path, weights: Path) -> tuple[Reason, ...]:
     Raises:
         OSError, EOFError: a file could not be read.
     """
-    manifest, reasons = inspect_manifest(_read_config(config))
-    if is_foreign(reasons):
-        return tuple(reasons)
+    manifest, config_reasons = inspect_manifest(_read_config(config))
+    if is_foreign(config_reasons):
+        return tuple(config_reasons)
     with weights.open("rb") as file:
-        header, found = read_header(file)
-    pairs = pair_tensors(header, found) if header else []
-    declared = _declare(pairs, manifest, PATTERN_SECONDS, found)
-    found += _check_ranks(pairs, declared, reasons)
-    return grouped(reason for reason in reasons + found if reason.code not in _SERVER_DECIDES)
+        header, weights_reasons = read_header(file)
+    pairs = pair_tensors(header, weights_reasons) if header else []
+    declared = _declare(pairs, manifest, PATTERN_SECONDS, weights_reasons)
+    weights_reasons += _check_ranks(pairs, declared, config_reasons)
+    return grouped(reason for reason in config_reasons + weights_reasons if reason.code not in _SERVER_DECIDES)
 
 
 def is_foreign(reasons: list[Reason]) -> bool:

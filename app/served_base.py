@@ -77,8 +77,8 @@ def open_base(settings: Settings) -> ServedBase:
 
 def _own_name(config: dict[str, Any]) -> list[str]:
     """Return the name in the model's config, as a list of at most one."""
-    found = config.get("_name_or_path")
-    return [found] if isinstance(found, str) and found else []
+    name = config.get("_name_or_path")
+    return [name] if isinstance(name, str) and name else []
 
 
 def base_digest(folder: Path) -> str:

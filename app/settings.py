@@ -59,7 +59,7 @@ class EngineSettings(BaseModel):
     patches: str = Field(
         "all",
         description="Optional patches of vLLM that apply: all, none, or all except a list, e.g. "
-        "-malloc_trim,-stream_events. docs/vllm.md lists them.",
+        "-malloc_trim,-heap_freeze. docs/vllm.md lists them.",
     )
     hang_s: float = Field(
         120,

@@ -41,7 +41,7 @@ class _Entry:
         ready: whether this process has verified the bytes.
         preparing: verification or fetch under way; its result is True if the store was asked.
         share: share that a fetch is charged to; None for background work.
-        turn: permit of the fetch.
+        permit: permit of the fetch.
         late: event that is set when the fetch passes its deadline.
         dropped: whether it is removed with its last lease.
     """
@@ -53,7 +53,7 @@ class _Entry:
     ready: bool = False
     preparing: asyncio.Task[bool] | None = None
     share: str | None = None
-    turn: Permit | None = None
+    permit: Permit | None = None
     late: asyncio.Event = field(default_factory=asyncio.Event)
     dropped: bool = False
 
@@ -156,7 +156,7 @@ class DiskCache:
                 self.hits += 1
                 return self._leased(entry, 0.0)
             if share is not None:
-                self.hurry(key, share)
+                self.promote(key, share)
             if not await self._in_time(entry, entry.preparing or self._begin(key, entry)):
                 self.hits += 1
         except BaseException:
@@ -164,13 +164,13 @@ class DiskCache:
             raise
         return self._leased(entry, self._monotonic() - started)
 
-    def hurry(self, key: VersionKey, share: str) -> None:
+    def promote(self, key: VersionKey, share: str) -> None:
         """Promote a background fetch of the version, if there is one, because a caller of this share waits for it."""
         entry = self._entries.get(key.digest)
         if entry is not None and entry.share is None:
             entry.share = share
-            if entry.turn is not None:
-                self._fetches.turns.hurry(entry.turn, share)
+            if entry.permit is not None:
+                self._fetches.semaphore.promote(entry.permit, share)
 
     def forget_failure(self, key: VersionKey) -> None:
         """Clear the recorded failure, because the store has the version's bytes again.
@@ -208,7 +208,7 @@ class DiskCache:
         return tuple(gone)
 
     def _adopt(self) -> None:
-        for directory in self._files.found():
+        for directory in self._files.directories():
             if not directory.size:
                 self._files.discard(directory.digest)
                 continue
@@ -292,7 +292,7 @@ class DiskCache:
             intact = entry.has_room and await asyncio.to_thread(self._files.is_intact, key)
             if not intact:
                 self._free(entry)
-                await self._fetch_in_turn(key, entry)
+                await self._fetch_with_permit(key, entry)
             entry.ready = True
         except BaseException:
             del self._entries[entry.digest]
@@ -303,10 +303,10 @@ class DiskCache:
             self._release(entry)
         return not intact
 
-    async def _fetch_in_turn(self, key: VersionKey, entry: _Entry) -> None:
-        entry.turn = turn = self._fetches.turns.enter(entry.share)
+    async def _fetch_with_permit(self, key: VersionKey, entry: _Entry) -> None:
+        entry.permit = permit = self._fetches.semaphore.enter(entry.share)
         try:
-            await turn.begun.wait()
+            await permit.granted.wait()
             if entry.leases == 1:
                 raise StoreUnavailable("No request waits for the adapter any more.")
             self._room.check(entry.size, spare=entry.share is None)
@@ -317,11 +317,11 @@ class DiskCache:
                 self._discard(digest)
             # Finish removals first: evicted bytes free the room, and an older copy of this digest must be gone.
             await asyncio.gather(*self._removals)
-            await self._fetches.run(key, turn, entry.late)
+            await self._fetches.run(key, permit, entry.late)
             self._room.filled(entry.digest)
         finally:
-            entry.turn = None
-            self._fetches.turns.leave(turn)
+            entry.permit = None
+            self._fetches.semaphore.leave(permit)
 
 
 def _late() -> StoreUnavailable:

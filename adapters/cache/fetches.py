@@ -42,7 +42,7 @@ class Fetches:
         places: number of concurrent fetches.
 
     Attributes:
-        turns: semaphore of the fetches.
+        semaphore: semaphore of the fetches.
         begun: number of fetches since the process started.
         failed: number of fetches that failed or passed the deadline.
         lost: versions whose last fetch found no bytes in the store (BlobNotFound) or wrong ones (DigestMismatch).
@@ -50,7 +50,7 @@ class Fetches:
 
     def __init__(self, files: VersionFiles, now: Callable[[], float], *, deadline_s: float, places: int) -> None:
         self.begun = self.failed = 0
-        self.turns = FairSemaphore(places)
+        self.semaphore = FairSemaphore(places)
         self.lost: dict[str, Lost] = {}
         self._files, self._now, self._deadline_s = files, now, deadline_s
         self._failures = Failures()
@@ -70,7 +70,7 @@ class Fetches:
         self._failures.forget(key.lora_name)
         self.lost.pop(key.lora_name, None)
 
-    async def run(self, key: VersionKey, turn: Permit, late: asyncio.Event) -> None:
+    async def run(self, key: VersionKey, permit: Permit, late: asyncio.Event) -> None:
         """Fetch a version whose permit is granted, without a time limit.
 
         Args:
@@ -86,7 +86,7 @@ class Fetches:
             await asyncio.wait({fetch}, timeout=self._deadline_s)
             if not fetch.done():
                 self.failed += 1
-                await self._wait_late(fetch, turn, late)
+                await self._wait_late(fetch, permit, late)
             fetch.result()
         except (BlobNotFound, DigestMismatch, StoreUnavailable) as error:
             self.failed += not late.is_set()
@@ -99,12 +99,12 @@ class Fetches:
         if isinstance(error, BlobNotFound | DigestMismatch) and len(self.lost) < MOST_FAILURES:
             self.lost[key.lora_name] = Lost(key, missing=isinstance(error, BlobNotFound))
 
-    async def _wait_late(self, fetch: asyncio.Future[None], turn: Permit, late: asyncio.Event) -> None:
+    async def _wait_late(self, fetch: asyncio.Future[None], permit: Permit, late: asyncio.Event) -> None:
         late.set()
         self._late += 1
         try:
             if self._late <= _LATE:
-                self.turns.leave(turn)
+                self.semaphore.leave(permit)
             await asyncio.wait({fetch})
         finally:
             self._late -= 1

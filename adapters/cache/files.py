@@ -21,7 +21,7 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedDirectory:
     """Directory left by an earlier process: its size in bytes, and the seconds since its last verification."""
 
     digest: str
@@ -48,14 +48,14 @@ class VersionFiles:
     def path(self, digest: str) -> Path:
         return self._root / digest
 
-    def found(self) -> list[Found]:
+    def directories(self) -> list[CachedDirectory]:
         """List the directories of an earlier process, unverified, the least recently verified first.
 
         Raises:
             StoreUnavailable: the root cannot be listed.
         """
         with disk_errors("open the cache"):
-            return sorted(self._scan(), key=lambda found: -found.age_s)
+            return sorted(self._scan(), key=lambda directory: -directory.age_s)
 
     def is_intact(self, key: VersionKey) -> bool:
         """Hash the copy and return whether it matches its digest. A corrupt copy is removed."""
@@ -114,12 +114,12 @@ class VersionFiles:
         half_made = (path for path in self._temporary.iterdir() if path.name.startswith(f"{digest}."))
         return [*([complete] if os.path.lexists(complete) else []), *half_made]
 
-    def _scan(self) -> Iterator[Found]:
+    def _scan(self) -> Iterator[CachedDirectory]:
         now = time.time()
         for directory in os.scandir(self._root):
             if is_digest(directory.name) and directory.is_dir(follow_symlinks=False):
                 size = sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(directory.path))
-                yield Found(directory.name, size, now - directory.stat(follow_symlinks=False).st_mtime)
+                yield CachedDirectory(directory.name, size, now - directory.stat(follow_symlinks=False).st_mtime)
 
     def _fetch_file(self, digest: str, path: Path) -> None:
         self._store.fetch(digest, path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from adapters.cache.files import Found
+from adapters.cache.files import CachedDirectory
 from adapters.errors import DiskFull
 from adapters.residency import Admission, Residency
 
@@ -34,7 +34,7 @@ class Room:
     def evictions(self) -> int:
         return self._plan.evictions
 
-    def adopt(self, directory: Found) -> list[str]:
+    def adopt(self, directory: CachedDirectory) -> list[str]:
         """Admit a directory that is already on the disk. Call it in order of age, the oldest first.
 
         Returns:

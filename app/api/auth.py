@@ -116,7 +116,7 @@ async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the te
 
 def _note_use(request: Request, caller: Caller) -> None:
     gateway: Gateway = request.state.gateway
-    gateway.audit.accesses.used(caller, f"{request.method} {request.scope['route'].path}")
+    gateway.audit.access_log.used(caller, f"{request.method} {request.scope['route'].path}")
 
 
 def _key(request: Request) -> str | None:

@@ -96,7 +96,7 @@ async def _handle(request: Request, error: Exception) -> Response:
     match error:
         case Forbidden(message=message) | NotFound(foreign=True, message=message):
             if caller := getattr(request.state, "caller", None):
-                request.state.gateway.audit.accesses.refused(caller, message)
+                request.state.gateway.audit.access_log.refused(caller, message)
     return error_response(request.url.path, error)
 
 
@@ -123,7 +123,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, MergeRejected):
         return Problem(row, f"The versions cannot be merged. {_first(error.reasons)}", reasons=error.reasons)
     if isinstance(error, Limited):
-        headers = limit_headers(error.standing)
+        headers = limit_headers(error.rate_limits)
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
     if isinstance(error, TenoraError):
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after)

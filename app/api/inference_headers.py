@@ -54,9 +54,9 @@ def deadline_of(request: Request) -> float | None:
     return seconds
 
 
-def limit_headers(standing: RateLimitStatus | None) -> dict[str, str]:
+def limit_headers(rate_limits: RateLimitStatus | None) -> dict[str, str]:
     """Format the caller's rate limits per minute as the headers that OpenAI's clients read."""
-    rates = {"requests": standing.requests, "tokens": standing.tokens} if standing else {}
+    rates = {"requests": rate_limits.requests, "tokens": rate_limits.tokens} if rate_limits else {}
     headers: dict[str, str] = {}
     for unit, rate in rates.items():
         if rate:

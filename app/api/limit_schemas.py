@@ -36,4 +36,4 @@ class LimitsOut(BaseModel):
 
     @classmethod
     def of(cls, limits: Limits) -> Self:
-        return cls(**dict.fromkeys(cls.model_fields) | limits.given)
+        return cls(**dict.fromkeys(cls.model_fields) | limits.as_json)

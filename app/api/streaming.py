@@ -58,7 +58,7 @@ async def _abandon(working: "asyncio.Future[Any]") -> None:
 def answer_response(served: Served, *, in_list: bool = False) -> Response:
     """Build the response to an inference request; ``in_list`` wraps a whole answer in an array."""
     headers = ({"x-tenora-adapter": served.version} if served.version else {}) | load_headers(served.load)
-    headers |= limit_headers(served.standing) | ignored_headers(served.ignored)
+    headers |= limit_headers(served.rate_limits) | ignored_headers(served.ignored)
     if isinstance(served.answer, dict):
         # Faster than json.dumps (see docs/decisions/0029-request-path-overhead.md). JSON has no NaN: write null.
         content = to_json([served.answer] if in_list else served.answer, inf_nan_mode="null")

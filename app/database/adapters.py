@@ -53,7 +53,7 @@ async def list_adapters(
 
 
 async def set_limits(connection: AsyncConnection, adapter_id: int, limits: Limits) -> None:
-    await connection.execute(update(adapters).where(adapters.c.id == adapter_id).values(limits=limits.given))
+    await connection.execute(update(adapters).where(adapters.c.id == adapter_id).values(limits=limits.as_json))
 
 
 async def _with_versions(connection: AsyncConnection, tenant: Tenant, rows: Sequence[Row[Any]]) -> list[Adapter]:

@@ -56,19 +56,19 @@ async def save(connection: AsyncConnection, accounts: Mapping[Subject, Account],
         await connection.execute(delete(limit_accounts).where(limit_accounts.c.subject.in_(removed)))
 
 
-async def add_grants(
-    connection: AsyncConnection, grants: Mapping[str, Reservation], *, node_id: str, expires_at: datetime
+async def add_reservations(
+    connection: AsyncConnection, reservations: Mapping[str, Reservation], *, node_id: str, expires_at: datetime
 ) -> None:
     """Store the reservations of requests, by request id."""
-    if grants:
+    if reservations:
         rows = [
-            {"request_id": request_id, "node_id": node_id, "taken": asdict(grant), "expires_at": expires_at}
-            for request_id, grant in grants.items()
+            {"request_id": request_id, "node_id": node_id, "taken": asdict(reservation), "expires_at": expires_at}
+            for request_id, reservation in reservations.items()
         ]
         await connection.execute(insert(limit_grants).values(rows))
 
 
-async def take_grants(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
+async def take_reservations(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
     """Delete and return the reservations of these requests; reclaimed ones are absent."""
     if not request_ids:
         return {}
@@ -114,10 +114,13 @@ async def lock_reclaimed(connection: AsyncConnection, *, alone: bool) -> None:
     await connection.execute(select(lock(_LOCK)))
 
 
-async def add_reclaimed(connection: AsyncConnection, grants: Mapping[str, Reservation], at: datetime) -> None:
+async def add_reclaimed(connection: AsyncConnection, reservations: Mapping[str, Reservation], at: datetime) -> None:
     """Store what was reclaimed from requests without a record."""
-    if grants:
-        rows = [{"request_id": request_id, "taken": asdict(grant), "at": at} for request_id, grant in grants.items()]
+    if reservations:
+        rows = [
+            {"request_id": request_id, "taken": asdict(reservation), "at": at}
+            for request_id, reservation in reservations.items()
+        ]
         await connection.execute(insert(limit_reclaimed).values(rows))
 
 
@@ -133,10 +136,10 @@ async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> Non
 
 async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Reservation]:
     rows = await connection.execute(delete(table).where(which).returning(table.c.request_id, table.c.taken))
-    return {row.request_id: _grant(row.taken) for row in rows}
+    return {row.request_id: _reservation(row.taken) for row in rows}
 
 
-def _grant(taken: Mapping[str, Any]) -> Reservation:
+def _reservation(taken: Mapping[str, Any]) -> Reservation:
     subjects = tuple((kind, identity) for kind, identity in taken["subjects"])
     return Reservation(**{**taken, "subjects": subjects})
 

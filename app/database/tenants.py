@@ -77,7 +77,7 @@ async def update_tenant(connection: AsyncConnection, tenant: Tenant, *, quota: M
     """Store the mutable fields of a tenant, with its quota as numbers."""
     limits = {field: limit for field, limit in quota.items() if limit is not None}
     values = {"name": tenant.name, "disabled": tenant.disabled, "quota": limits, "weight": tenant.weight}
-    values["limits"] = tenant.limits.given
+    values["limits"] = tenant.limits.as_json
     await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(values))
 
 

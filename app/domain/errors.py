@@ -177,11 +177,11 @@ class Limited(TenoraError):
     """Base class of limit errors.
 
     Attributes:
-        standing: rate limit status of the caller.
+        rate_limits: rate limit status of the caller.
     """
 
-    def __init__(self, message: str, *, param: str, retry_after: int | None, standing: RateLimitStatus) -> None:
-        self.standing = standing
+    def __init__(self, message: str, *, param: str, retry_after: int | None, rate_limits: RateLimitStatus) -> None:
+        self.rate_limits = rate_limits
         super().__init__(message, param=param, retry_after=retry_after)
 
 

@@ -37,7 +37,7 @@ class Restrictions:
     @property
     def stored(self) -> dict[str, Any]:
         """JSON representation, without the restrictions that are not set."""
-        restrictions: dict[str, Any] = {"limits": self.limits.given} if self.limits.given else {}
+        restrictions: dict[str, Any] = {"limits": self.limits.as_json} if self.limits.as_json else {}
         restrictions |= {} if self.adapters is None else {"adapters": list(self.adapters)}
         return restrictions | ({} if self.addresses is None else {"addresses": list(self.addresses)})
 

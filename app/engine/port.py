@@ -247,9 +247,6 @@ class Status(Protocol):
     def report(self) -> StatusReport:
         """Return a snapshot with all versions and tenants, for operators. :meth:`status` is cheaper."""
 
-    def write_statistics(self) -> None:
-        """Flush vLLM's buffered metrics, so that the next scrape reads current values."""
-
     def subscribe(self, listener: Listener) -> None:
         """Call the listener for every event from now on, for the life of the process."""
 

@@ -9,7 +9,7 @@ from adapters.cache import DiskCache
 from adapters.identity import VersionKey
 from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.lifecycle.request_lease import RequestLease
-from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.lifecycle.sequence_leases import SequenceLeases
 from app.engine.lifecycle.status_report import engine_status, status_report
 from app.engine.lifecycle.supervisor import Supervisor
 from app.engine.port import Answer, EngineEvent, EngineRequest, Listener, Outcome, SmokeResult
@@ -114,10 +114,6 @@ class VllmEngine:
     def report(self) -> StatusReport:
         return status_report(self.status(), self._supervisor.current)
 
-    def write_statistics(self) -> None:
-        if session := self._supervisor.current:
-            session.instance.write_statistics()
-
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
@@ -130,19 +126,21 @@ class VllmEngine:
     async def _admit(self, request: EngineRequest) -> RequestLease:
         """Wait until a request may run in the current session.
 
-        Raises: as :meth:`app.engine.lifecycle.sequence_turns.Sequences.begin`.
+        Raises: as :meth:`app.engine.lifecycle.sequence_leases.SequenceLeases.begin`.
         """
         session = self._supervisor.session
-        admission, came = admission_request(request), time.monotonic()
+        admission, arrived_at = admission_request(request), time.monotonic()
         if request.adapter:
             self._forget_namesake(session, request.adapter)
-        sequences = Sequences(request, admission, instance=session.instance, loader=session.loader, queue=session.queue)
+        sequences = SequenceLeases(
+            request, admission, instance=session.instance, loader=session.loader, queue=session.queue
+        )
         load = (await sequences.begin()).phases
         for listener in self._wait_listeners:
-            listener(time.monotonic() - came)
+            listener(time.monotonic() - arrived_at)
         if load:
-            record_load(came, load)
-        return RequestLease(request, session, self._log, sequences, came=came, load=load)
+            record_load(arrived_at, load)
+        return RequestLease(request, session, self._log, sequences, arrived_at=arrived_at, load=load)
 
     def _forget_namesake(self, session: EngineSession, key: VersionKey) -> None:
         """Drop a pin or preload of other bytes under the version's id, as after a database restore."""

@@ -73,10 +73,10 @@ class Admission:
         self._running, self._now = 0, 0.0
         self._counters = TokenCounters(credit_s)
         self._slots = Slots(slots, max_age_s, self._counters, self._numbers)
-        self._unread = PrefillBacklog(step_tokens)
+        self._prefill_backlog = PrefillBacklog(step_tokens)
         self._forecast = Forecast(self._counters)
         #: Service rates under load: weighted tokens of finished requests, and slot grants.
-        self._served, self._turns = Rate(), Rate()
+        self._served, self._slot_grants = Rate(), Rate()
 
     @property
     def running(self) -> int:
@@ -88,14 +88,14 @@ class Admission:
         """Number of waiting requests, with their first sequence or a later one."""
         return len(self._requests) - self._running
 
-    def tag(self, name: str) -> float:
+    def start_tag(self, name: str) -> float:
         """Return the start tag of a running sequence.
 
         The engine runs the sequences with the smallest tags if more are in flight than the window has places.
         """
-        return self._requests[name].tag if name in self._requests else 0.0
+        return self._requests[name].start_tag if name in self._requests else 0.0
 
-    def enter(self, ticket: AdmissionRequest, now: float) -> tuple[str, ...]:
+    def enter(self, request: AdmissionRequest, now: float) -> tuple[str, ...]:
         """Enqueue a request.
 
         Returns:
@@ -105,26 +105,26 @@ class Admission:
             Refused: the queue is full or the wait too long; nothing has changed.
             ValueError: the id is known, the weight is not above 0, or a number is negative.
         """
-        if ticket.request_id in self._requests:
-            raise ValueError(f"Request {ticket.request_id!r} is in the queue or the engine already.")
-        ticket.validate()
+        if request.request_id in self._requests:
+            raise ValueError(f"Request {request.request_id!r} is in the queue or the engine already.")
+        request.validate()
         self._tick(now)
         self._slots.advance_clock(now)
-        version_id = BASE if ticket.version_id is None else ticket.version_id
+        version_id = BASE if request.version_id is None else request.version_id
         slot_state = self._slots.slot_state(version_id)
-        if ticket.tenant and not self._runs_at_once(ticket, slot_state):
-            self._refuse(ticket, slot_state, now)
-        self._wait_for_turn(ticket, 0, self._counters.tenant(ticket), self._slots.version(version_id), now)
+        if request.tenant and not self._runs_at_once(request, slot_state):
+            self._refuse(request, slot_state, now)
+        self._wait_for_turn(request, 0, self._counters.tenant(request), self._slots.version(version_id), now)
         return self._advance(now)
 
-    def read(self, name: str, now: float) -> tuple[str, ...]:
+    def prefilled(self, name: str, now: float) -> tuple[str, ...]:
         """Record that the engine has prefilled a sequence's prompt; unknown names are ignored.
 
         Returns:
             Names of the sequences that may run now.
         """
         if request := self._requests.get(name):
-            self._unread.remove(request)
+            self._prefill_backlog.remove(request)
         return self._advance_later(now) if request else ()
 
     def generated(self, name: str, output_tokens: int, now: float) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ class Admission:
         """Remove a pin; the request that held the slot still has to leave."""
         self._slots.unpin(version_id)
 
-    def wanted(self) -> list[int]:
+    def versions_to_stage(self) -> list[int]:
         """Return the versions that wait to be staged, longest wait first."""
         return self._slots.cold()
 
@@ -206,17 +206,17 @@ class Admission:
         """Return the tenants and versions with a waiting or running request."""
         return snapshot.taken(self._counters.busy(), self._slots.versions(), now)
 
-    def _runs_at_once(self, ticket: AdmissionRequest, slot_state: SlotState) -> bool:
+    def _runs_at_once(self, request: AdmissionRequest, slot_state: SlotState) -> bool:
         if slot_state is not RESIDENT and not (slot_state is STAGED and self._slots.free):
             return False
-        tenant, prompt_tokens = self._counters.find(ticket.tenant), ticket.prompt_tokens(0)
-        if not self._unread.has_room(prompt_tokens) or (
-            tenant and slot_state is RESIDENT and self._unread.fills_part(tenant, prompt_tokens)
+        tenant, prompt_tokens = self._counters.find(request.tenant), request.prompt_tokens(0)
+        if not self._prefill_backlog.has_room(prompt_tokens) or (
+            tenant and slot_state is RESIDENT and self._prefill_backlog.fills_part(tenant, prompt_tokens)
         ):
             return False
-        if not ticket.sequences:
+        if not request.sequences:
             return True
-        if not self._fits(ticket, tenant):
+        if not self._fits(request, tenant):
             return False
         # This request fits, so a candidate that still waits needs more room. It goes first only with a smaller counter.
         first = self._pick()
@@ -225,25 +225,25 @@ class Admission:
         if first is None:
             return True
         if self._window.free <= 0 and self._window.firsts:
-            is_new = self._counters.is_new(ticket.tenant)
+            is_new = self._counters.is_new(request.tenant)
             if is_new is not self._counters.is_new(first.tenant.name):
                 return is_new
-        return (self._counters.lifted(ticket.tenant), ticket.tenant) < (first.tenant.counter, first.tenant.name)
+        return (self._counters.lifted(request.tenant), request.tenant) < (first.tenant.counter, first.tenant.name)
 
-    def _refuse(self, ticket: AdmissionRequest, slot_state: SlotState, now: float) -> None:
-        bounds, tenant = self._bounds, self._counters.find(ticket.tenant)
+    def _refuse(self, request: AdmissionRequest, slot_state: SlotState, now: float) -> None:
+        bounds, tenant = self._bounds, self._counters.find(request.tenant)
         own = tenant.waiting if tenant else 0
         if own >= bounds.tenant_requests or self.waiting >= bounds.requests:
             # Retry when a tenth of the queue ahead has been served.
-            retry_after_s = max(1.0, self._wait(ticket, slot_state) / 10)
+            retry_after_s = max(1.0, self._wait(request, slot_state) / 10)
             if own >= bounds.tenant_requests:
                 raise Refused("tenant", found=own, allowed=bounds.tenant_requests, retry_after_s=retry_after_s)
             raise Refused("server", found=self.waiting, allowed=bounds.requests, retry_after_s=retry_after_s)
-        if ticket.deadline is None and self._is_short(bounds.seconds):
+        if request.deadline is None and self._is_short(bounds.seconds):
             return
-        wait_s = self._wait(ticket, slot_state)
-        if ticket.deadline is not None and now + wait_s > ticket.deadline:
-            allowed = max(0.0, ticket.deadline - now)
+        wait_s = self._wait(request, slot_state)
+        if request.deadline is not None and now + wait_s > request.deadline:
+            allowed = max(0.0, request.deadline - now)
             raise Refused("deadline", found=wait_s, allowed=allowed, retry_after_s=max(1.0, wait_s - allowed))
         if wait_s > bounds.seconds:
             retry_after_s = max(1.0, wait_s - bounds.seconds)
@@ -251,25 +251,27 @@ class Admission:
 
     def _is_short(self, seconds: float) -> bool:
         """Return whether the whole backlog would be served within this time, so that no finer estimate is needed."""
-        speed, turn_speed = self._served.per_second, self._turns.per_second
+        speed, grants_per_s = self._served.per_second, self._slot_grants.per_second
         all_s = self._counters.backlog() / speed if speed else 0.0
-        return all_s <= seconds and (self._slots.waits.waiting + 1) / (turn_speed or inf) <= seconds
+        return all_s <= seconds and (self._slots.waits.waiting + 1) / (grants_per_s or inf) <= seconds
 
-    def _wait(self, ticket: AdmissionRequest, slot_state: SlotState) -> float:
+    def _wait(self, request: AdmissionRequest, slot_state: SlotState) -> float:
         """Estimate the wait in seconds of a request that cannot run at once; 0 without measurements."""
-        tenant = self._counters.find(ticket.tenant)
+        tenant = self._counters.find(request.tenant)
         window_s = slot_s = 0.0
         if (speed := self._served.per_second) is not None:
-            counter = self._counters.lifted(ticket.tenant)
-            work = self._forecast.work_before(tenant, counter, ticket.weight)
+            counter = self._counters.lifted(request.tenant)
+            work = self._forecast.work_before(tenant, counter, request.weight)
             window_s = (work + self._served.mean) / speed
         needs_slot = slot_state is DRAINING or (slot_state is STAGED and not self._slots.free)
-        if needs_slot and (speed := self._turns.per_second) is not None:
-            turns = self._slots.waits.waiting
+        if needs_slot and (speed := self._slot_grants.per_second) is not None:
+            grants = self._slots.waits.waiting
             if self._slots.waits.passable():
                 # In fair order each tenant gets at most as many slot grants as this tenant needs.
-                turns = min(turns, self._counters.staged * (1 + (len(tenant.queues.get(STAGED, ())) if tenant else 0)))
-            slot_s = (turns + 1) / speed
+                grants = min(
+                    grants, self._counters.staged * (1 + (len(tenant.queues.get(STAGED, ())) if tenant else 0))
+                )
+            slot_s = (grants + 1) / speed
         return max(window_s, slot_s)
 
     def _tick(self, now: float) -> None:
@@ -299,16 +301,16 @@ class Admission:
         if self._window.free > 0 and not self._counters.contended:
             self._served.pause()
         if not self._slots.waits.waiting:
-            self._turns.pause()
+            self._slot_grants.pause()
         return tuple(admitted)
 
     def _next(self) -> Request | None:
         if self._slots.weightless and (request := self._slots.next_weightless()) is not None:
             return request
         request = self._pick()
-        if request is None or not self._unread.has_room(request.prompt_tokens):
+        if request is None or not self._prefill_backlog.has_room(request.prompt_tokens):
             return None
-        return request if self._fits(request.ticket, request.tenant) else None
+        return request if self._fits(request.parent, request.tenant) else None
 
     def _pick(self) -> Request | None:
         """Pick the next request; a full window prefers a new tenant while further firsts are allowed."""
@@ -320,10 +322,10 @@ class Admission:
                 return request
         return self._slots.pick(self._fills_part)
 
-    def _fits(self, ticket: AdmissionRequest, tenant: Tenant | None) -> bool:
+    def _fits(self, request: AdmissionRequest, tenant: Tenant | None) -> bool:
         if self._window.free > 0 or self._may_be_first(tenant):
             return True
-        return self._room(lambda: self._counters.lifted(ticket.tenant)) > 0
+        return self._room(lambda: self._counters.lifted(request.tenant)) > 0
 
     def _may_be_first(self, tenant: Tenant | None) -> bool:
         return self._window.firsts > 0 and not (tenant and tenant.running)
@@ -335,38 +337,38 @@ class Admission:
         return self._window.room(counter())
 
     def _fills_part(self, request: Request) -> bool:
-        return self._unread.fills_part(request.tenant, request.prompt_tokens)
+        return self._prefill_backlog.fills_part(request.tenant, request.prompt_tokens)
 
     def _wait_for_turn(
-        self, ticket: AdmissionRequest, sequence: int, tenant: Tenant, version: Version, now: float
+        self, parent: AdmissionRequest, sequence: int, tenant: Tenant, version: Version, now: float
     ) -> None:
-        request = Request(ticket, sequence, next(self._numbers), now, tenant, version)
+        request = Request(parent, sequence, next(self._numbers), now, tenant, version)
         self._requests[request.name] = request
         self._counters.queue(request)
         self._slots.join(request, now)
 
     def _admit(self, request: Request, now: float) -> None:
-        ticket, tenant = request.ticket, request.tenant
+        parent, tenant = request.parent, request.tenant
         if request.version.slot_state is STAGED:
-            self._turns.add(1.0, now)
+            self._slot_grants.add(1.0, now)
         # Enqueue the next sequence before admitting this one, because a version without waiting requests may drain.
-        if request.sequence + 1 < ticket.sequences:
-            self._wait_for_turn(ticket, request.sequence + 1, tenant, request.version, now)
+        if request.sequence + 1 < parent.sequences:
+            self._wait_for_turn(parent, request.sequence + 1, tenant, request.version, now)
         self._slots.admit(request, now)
         self._counters.queue(request, -1)
-        request.first = ticket.sequences > 0 and self._may_be_first(tenant)
+        request.first = parent.sequences > 0 and self._may_be_first(tenant)
         self._counters.charge(request)
-        if ticket.sequences:
+        if parent.sequences:
             self._window.take(request)
         request.version.service += request.cost
         self._running += 1
-        self._unread.add(request)
+        self._prefill_backlog.add(request)
 
     def _end(self, request: Request, now: float, prompt_tokens: int | None, output_tokens: int | None) -> None:
         cost = self._counters.settle(request, prompt_tokens, output_tokens)
         request.version.service += cost - request.cost
         self._running -= 1
-        self._unread.remove(request)
-        if request.ticket.sequences:
+        self._prefill_backlog.remove(request)
+        if request.parent.sequences:
             self._window.give(request)
         self._served.add(cost, now)

@@ -34,16 +34,16 @@ class PrefillBacklog:
 
     def fills_part(self, tenant: Tenant, tokens: int) -> bool:
         """Return whether a tenant that has a backlog would exceed its part with this many more tokens."""
-        return tenant.unread > 0 and tenant.unread + min(tokens, self._part) > self._part
+        return tenant.prefill_backlog > 0 and tenant.prefill_backlog + min(tokens, self._part) > self._part
 
     def add(self, request: Request) -> None:
         """Add an admitted request."""
-        tokens = request.unread = min(request.prompt_tokens, self._part)
-        request.tenant.unread += tokens
+        tokens = request.prefill_backlog = min(request.prompt_tokens, self._part)
+        request.tenant.prefill_backlog += tokens
         self._tokens += tokens
 
     def remove(self, request: Request) -> None:
         """Remove a request that is prefilled or has ended; idempotent."""
-        tokens, request.unread = request.unread, 0
-        request.tenant.unread -= tokens
+        tokens, request.prefill_backlog = request.prefill_backlog, 0
+        request.tenant.prefill_backlog -= tokens
         self._tokens -= tokens

@@ -62,7 +62,7 @@ class Tenant:
         counter: weighted tokens charged, each divided by the weight at the time.
         new: True if no request was admitted since the tenant began to compete.
         outstanding: part of ``counter`` that is estimated, for running requests.
-        unread: prompt tokens admitted to the engine and not prefilled.
+        prefill_backlog: prompt tokens admitted to the engine and not prefilled.
         prompt_tokens, output_tokens, sequences: sums over the waiting sequences.
         average: moving average of output tokens per sequence; None before the first.
         queues: its queues by slot state under which they are filed, except COLD; oldest request first. States without a
@@ -78,7 +78,7 @@ class Tenant:
     outstanding: float = 0.0
     running: int = 0
     waiting: int = 0
-    unread: float = 0.0
+    prefill_backlog: float = 0.0
     prompt_tokens: int = 0
     output_tokens: int = 0
     sequences: int = 0
@@ -155,7 +155,8 @@ class Request:
     """One waiting or running sequence of a request; the next one is enqueued when this one is admitted.
 
     Attributes:
-        sequence: index of the sequence in its ticket.
+        parent: admission request that the sequence belongs to.
+        sequence: index of the sequence in it.
         name: id of the sequence.
         prompt_tokens: prompt tokens that it adds.
         number: event number of its arrival; later arrivals have greater numbers.
@@ -164,12 +165,12 @@ class Request:
         cost: weighted tokens charged for it so far.
         share: part of its tenant's counter charged for it.
         first: True if its tenant had nothing else in flight at admission; ranks before all that are not.
-        tag: start tag: its tenant's counter at admission; the smallest tags have the places.
-        threshold: preemption threshold: the tag less the charge for the output. A smaller counter may preempt it.
-        unread: tokens that its prompt counts for in the prefill backlog.
+        start_tag: its tenant's counter at admission; the smallest tags have the places.
+        threshold: preemption threshold: the start tag less the charge for the output. A smaller counter may preempt it.
+        prefill_backlog: tokens that its prompt counts for in the prefill backlog.
     """
 
-    ticket: AdmissionRequest
+    parent: AdmissionRequest
     sequence: int
     number: int
     arrived: float
@@ -182,9 +183,9 @@ class Request:
     started: float = 0.0
     cost: float = 0.0
     share: float = 0.0
-    tag: float = 0.0
+    start_tag: float = 0.0
     threshold: float = 0.0
-    unread: float = 0.0
+    prefill_backlog: float = 0.0
 
     def __post_init__(self) -> None:
-        self.name, self.prompt_tokens = self.ticket.name(self.sequence), self.ticket.prompt_tokens(self.sequence)
+        self.name, self.prompt_tokens = self.parent.name(self.sequence), self.parent.prompt_tokens(self.sequence)

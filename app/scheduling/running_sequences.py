@@ -54,7 +54,7 @@ class RunningSequences:
         self.free -= 1
         if request.first:
             self.firsts -= 1
-            request.tag = request.threshold = -inf
+            request.start_tag = request.threshold = -inf
         self._thresholds.add(request.threshold)
 
     def give(self, request: Request) -> None:

@@ -73,7 +73,7 @@ class Slots:
         if not version.waiting and version.slot_state is not RESIDENT:
             version.ahead = self._waiting()
         version.waiting[request.name] = request
-        if not request.ticket.sequences:
+        if not request.parent.sequences:
             self.weightless[request.name] = request
         else:
             self._order.add(request)
@@ -98,7 +98,7 @@ class Slots:
 
     def quit(self, request: Request, now: float) -> None:
         """Dequeue a request."""
-        if request.ticket.sequences:
+        if request.parent.sequences:
             self._order.remove(request)
         else:
             del self.weightless[request.name]

@@ -5,7 +5,7 @@ first. As in the paper's variant with length prediction, a request is charged it
 at its end. Differences from the paper:
 
 - Each sequence of a request is charged separately. Its expected output is the tenant's moving average, or that of all
-  tenants for a tenant without one. The ticket bounds it: clients ask for 4,096 tokens and use 30.
+  tenants for a tenant without one. The request bounds it: clients ask for 4,096 tokens and use 30.
 - Lifts use settled tokens only. Otherwise, one tenant's huge ``max_tokens`` could raise the floor and lift the others,
   and would then be refunded to that tenant alone.
 - A tenant is lifted whenever it begins to compete, even while its requests run. Otherwise, one endless stream would
@@ -109,14 +109,14 @@ class TokenCounters:
         orders = [list(self._orders[slot_state]) for slot_state in states]
         return (self._tenants[name] for _, name in merge(*orders))
 
-    def tenant(self, ticket: AdmissionRequest) -> Tenant:
-        """Return the ticket's tenant and update its weight."""
-        tenant = self._tenants.get(ticket.tenant)
+    def tenant(self, request: AdmissionRequest) -> Tenant:
+        """Return the request's tenant and update its weight."""
+        tenant = self._tenants.get(request.tenant)
         if tenant is None:
-            tenant = self._tenants[ticket.tenant] = Tenant(ticket.tenant, ticket.weight)
+            tenant = self._tenants[request.tenant] = Tenant(request.tenant, request.weight)
         if not (tenant.waiting or tenant.running):
             self._idle.discard((tenant.counter, tenant.name))
-        tenant.weight = ticket.weight
+        tenant.weight = request.weight
         return tenant
 
     def lifted(self, name: str) -> float:
@@ -141,8 +141,8 @@ class TokenCounters:
     def queue(self, request: Request, sign: int = 1) -> None:
         """Add a sequence to the totals of waiting requests; subtract it with sign -1."""
         tenant, totals = request.tenant, self._all
-        prompt, output = sign * request.prompt_tokens, sign * request.ticket.output_tokens
-        sequences = sign if request.ticket.sequences else 0
+        prompt, output = sign * request.prompt_tokens, sign * request.parent.output_tokens
+        sequences = sign if request.parent.sequences else 0
         tenant.waiting += sign
         tenant.prompt_tokens += prompt
         tenant.output_tokens += output
@@ -174,12 +174,12 @@ class TokenCounters:
 
     def charge(self, request: Request) -> None:
         """Charge the expected cost of an admitted sequence, and set its start tag and preemption threshold."""
-        ticket, tenant = request.ticket, request.tenant
-        expected = self._expected(tenant, ticket.output_tokens, 1) if ticket.sequences else 0.0
+        parent, tenant = request.parent, request.tenant
+        expected = self._expected(tenant, parent.output_tokens, 1) if parent.sequences else 0.0
         request.cost = cost_of(request.prompt_tokens, expected)
-        request.share = request.cost / ticket.weight
-        request.tag = tenant.counter
-        request.threshold = tenant.counter - OUTPUT_WEIGHT * expected / ticket.weight
+        request.share = request.cost / parent.weight
+        request.start_tag = tenant.counter
+        request.threshold = tenant.counter - OUTPUT_WEIGHT * expected / parent.weight
         tenant.outstanding += request.share
         tenant.running += 1
         tenant.new = False
@@ -196,8 +196,8 @@ class TokenCounters:
         charged = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
         if output_tokens <= charged:
             return 0.0
-        cost = OUTPUT_WEIGHT * (max(output_tokens, min(2 * output_tokens, request.ticket.output_tokens)) - charged)
-        share, tenant = cost / request.ticket.weight, request.tenant
+        cost = OUTPUT_WEIGHT * (max(output_tokens, min(2 * output_tokens, request.parent.output_tokens)) - charged)
+        share, tenant = cost / request.parent.weight, request.tenant
         request.cost += cost
         request.share += share
         tenant.outstanding += share
@@ -210,7 +210,7 @@ class TokenCounters:
         Returns:
             The true cost in weighted tokens.
         """
-        ticket, tenant = request.ticket, request.tenant
+        parent, tenant = request.parent, request.tenant
         estimated = (request.cost - PROMPT_WEIGHT * request.prompt_tokens) / OUTPUT_WEIGHT
         cost = cost_of(
             request.prompt_tokens if prompt_tokens is None else prompt_tokens,
@@ -218,8 +218,8 @@ class TokenCounters:
         )
         tenant.running -= 1
         tenant.outstanding = tenant.outstanding - request.share if tenant.running else 0.0
-        self._grow(tenant, cost / ticket.weight - request.share)
-        if output_tokens is not None and ticket.sequences:
+        self._grow(tenant, cost / parent.weight - request.share)
+        if output_tokens is not None and parent.sequences:
             own, common = tenant.average, self._average
             tenant.average = output_tokens if own is None else own + _NEWEST * (output_tokens - own)
             self._average = output_tokens if common is None else common + _NEWEST * (output_tokens - common)

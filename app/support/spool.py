@@ -65,7 +65,7 @@ class Spool:
 
     def __init__(self, root: Path, *, places: int, patience_s: float) -> None:
         self._root = root
-        self._turns = FairSemaphore(places)
+        self._semaphore = FairSemaphore(places)
         self._patience_s = patience_s
         self._own = root / uuid.uuid4().hex
         self._lock: int | None = None
@@ -105,7 +105,7 @@ class Spool:
         """
         path = self._own / uuid.uuid4().hex
         try:
-            async with self._turns.place(tenant, patience_s=self._patience_s):
+            async with self._semaphore.permit(tenant, patience_s=self._patience_s):
                 try:
                     with disk_errors("receive an upload"):
                         await asyncio.to_thread(path.mkdir, mode=0o700)

@@ -130,7 +130,6 @@ class Metrics:
     async def render(self) -> bytes:
         """Render the current text: take snapshots on the event loop, format them in a thread."""
         cache = self._cache
-        self._engine.write_statistics()
         now = _Now(
             self._engine.report(),
             (cache.hits, cache.misses, cache.evictions),

@@ -178,13 +178,13 @@ class Gateway:
     # Publishing.
 
     @cached_property
-    def trials(self) -> SmokeTestService:
+    def smoke_tests(self) -> SmokeTestService:
         return SmokeTestService(self.database, self._engine, self._in_flight, self._wake_deletions)
 
     @cached_property
     def publishing(self) -> PublishingService:
         return PublishingService(
-            self.database, self.store, self.base, self.settings, self.trials, self.prompts, self._blobs
+            self.database, self.store, self.base, self.settings, self.smoke_tests, self.prompts, self._blobs
         )
 
     @cached_property
@@ -245,7 +245,7 @@ class Gateway:
             self.settings,
             base_name=self.base.name,
             outcomes=self.outcomes,
-            readers=self._in_flight,
+            in_flight=self._in_flight,
             traffic=self._traffic,
             prefetcher=self._prefetcher,
             limiting=self.limits,

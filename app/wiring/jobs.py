@@ -23,7 +23,7 @@ from app.support.periodic import Periodic
 from app.wiring.engine_node import EngineNode
 from app.wiring.gateway import Gateway
 
-_TRIALS_EVERY_S = 60
+_SMOKE_TESTS_EVERY_S = 60
 _CANARIES_EVERY_S = 0.5
 
 
@@ -36,16 +36,16 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         gateway.database, gateway.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
     )
     return (
-        Periodic("unfinished trials", _TRIALS_EVERY_S, gateway.trials.resume),
+        Periodic("unfinished trials", _SMOKE_TESTS_EVERY_S, gateway.smoke_tests.resume),
         Periodic("keys in use", KEYS_EVERY_S, gateway.key_watch.check),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
-        Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.accesses.write),
+        Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.access_log.write),
         Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),
         Periodic("retention", RETENTION_EVERY_S, retention.sweep),
-        Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.tend),
+        Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.maintain),
         Periodic("prices", PRICES_EVERY_S, gateway.limits.prices.refresh),
         Periodic("usage", USAGE_EVERY_S, gateway.ledger.ship),
         Periodic("readiness", READINESS_EVERY_S, gateway.readiness.problems),
@@ -59,5 +59,5 @@ def node_jobs(node: EngineNode) -> tuple[Periodic, ...]:
         Periodic("prefetching", PREFETCHING_EVERY_S, node.prefetching.advance),
         Periodic("heartbeat", HEARTBEAT_S, node.nodes.beat),
         Periodic("deletions", DELETIONS_EVERY_S, node.deleting.advance),
-        Periodic("lost bytes", LOST_BYTES_EVERY_S, node.lost_bytes.tend),
+        Periodic("lost bytes", LOST_BYTES_EVERY_S, node.lost_bytes.maintain),
     )

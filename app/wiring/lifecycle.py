@@ -47,7 +47,7 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         await _join(node, started)
         await _open_accounts(gateway, started)
         await _start_engine(node, started)
-        started.push_async_callback(gateway.trials.close)
+        started.push_async_callback(gateway.smoke_tests.close)
         await _start_jobs(gateway, node, started)
         yield container
 
@@ -109,7 +109,7 @@ async def _start_jobs(gateway: Gateway, node: EngineNode, started: AsyncExitStac
     jobs = (*gateway_jobs(gateway), *node_jobs(node))
     gateway.meter.watch(gateway.metrics.used)
     gateway.metrics.add(ServiceMetrics(gateway, node, jobs).now)
-    started.push_async_callback(gateway.audit.accesses.write)
+    started.push_async_callback(gateway.audit.access_log.write)
     for job in jobs:
         started.push_async_callback(job.stop)
         job.start()

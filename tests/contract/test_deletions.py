@@ -82,23 +82,23 @@ async def test_a_cached_name_ends_before_the_grace_period(
     tenant, name = await node.tenants.get("pricing"), ModelName("prices")
     assert (await other_node.adapters.resolve(tenant.id, name)).key == version.key
     await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
-    with other.readers.reading():
+    with other.in_flight.lookup():
         await other.worker.advance()
         with pytest.raises(NotFound):
             await other_node.adapters.resolve(tenant.id, name)
 
 
-async def test_readers_come_first(node: Node, place: Place, version: Version, store: LocalStore) -> None:
+async def test_lookups_in_flight_come_first(node: Node, place: Place, version: Version, store: LocalStore) -> None:
     """A request can hold a version in two ways.
 
     A running request has a lease. A request that has resolved the version may not have reached the engine.
     """
     await place.serve(version)
-    with place.readers.reading() as reader:
+    with place.in_flight.lookup() as lookup:
         deletion, _ = await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
         await place.worker.advance()
         assert place.engine.unloaded == []
-        reader.found(version.key.version_id)
+        lookup.resolved(version.key.version_id)
         await place.worker.advance()
         assert place.engine.unloaded == []
         lease = await place.cache.lease(version.key)

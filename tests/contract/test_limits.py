@@ -84,9 +84,9 @@ async def test_a_key_is_bound_by_its_own_limits_and_its_tenants(node: Node) -> N
         with pytest.raises(LimitExceeded, match=f"requests_per_minute would be [34] .* of this ({whose})") as refused:
             await limits.admit(caller, request("more"))
         assert refused.value.retry_after in {60, 61}
-        standing = refused.value.standing.requests
-        assert standing is not None
-        assert standing.remaining == 0
+        status = refused.value.rate_limits.requests
+        assert status is not None
+        assert status.remaining == 0
     node.clock.advance(61)
     await limits.admit(one, request("later"))
 
@@ -102,8 +102,8 @@ async def test_another_tenant_feels_nothing(node: Node) -> None:
         with pytest.raises(LimitExceeded):
             await limits.admit(greedy, request("2"))
     permit = await limits.admit(quiet, request("3"))
-    assert permit.standing.tokens is not None
-    assert permit.standing.tokens.remaining == 0
+    assert permit.rate_limits.tokens is not None
+    assert permit.rate_limits.tokens.remaining == 0
 
 
 async def version_of(node: Node, caller: Caller, name: ModelName) -> ResolvedVersion:
@@ -132,7 +132,7 @@ async def test_an_adapters_limits_bind_all_its_callers_together(node: Node) -> N
     for caller, version in ((owner, own), (guest, shared)):
         with pytest.raises(LimitExceeded, match="concurrent_requests") as refused:
             await limits.admit(caller, request("3"), version)
-        assert refused.value.standing == RateLimitStatus(None, None)
+        assert refused.value.rate_limits == RateLimitStatus(None, None)
     await limits.admit(owner, request("4"))
     limits.settle(permits[1], 0)
     await limits.admit(guest, request("5"), shared)

@@ -104,7 +104,7 @@ async def test_missing_bytes_are_reported_once_and_found_again(
         await cache.lease(version.key)
     for _ in range(3):
         with caplog.at_level(logging.ERROR):
-            await lost.tend()
+            await lost.maintain()
     assert lost.counts() == {"missing": 1, "damaged": 0}
     assert await reported(node) == [("version.bytes_missing", "pricing", "prices@1")]
     assert "Push the same files again" in caplog.text
@@ -112,7 +112,7 @@ async def test_missing_bytes_are_reported_once_and_found_again(
     # During the pause no lease asks the store. Once the bytes are back, the pause is over.
     with pytest.raises(BlobNotFound):
         await cache.lease(version.key)
-    await lost.tend()
+    await lost.maintain()
     assert lost.counts() == {"missing": 0, "damaged": 0}
     (await cache.lease(version.key)).release()
 
@@ -124,13 +124,13 @@ async def test_what_is_lost_again_and_again_is_reported_once_an_hour(
         store.delete(version.key.weights_digest)
         with pytest.raises(BlobNotFound):
             await cache.lease(version.key)
-        await lost.tend()
+        await lost.maintain()
         put(store, tmp_path / "files", "a")
-        await lost.tend()
+        await lost.maintain()
         assert lost.counts()["missing"] == 0
         assert len(await reported(node)) == 1 + (round_ == 3)
         node.clock.advance(1500)
-        await lost.tend()
+        await lost.maintain()
 
 
 async def test_damaged_bytes_are_reported_until_they_are_fetched(
@@ -146,7 +146,7 @@ async def test_damaged_bytes_are_reported_until_they_are_fetched(
         patch.setattr(store, "fetch", spoilt)
         with pytest.raises(DigestMismatch):
             await cache.lease(version.key)
-    await lost.tend()
+    await lost.maintain()
     assert lost.counts() == {"missing": 0, "damaged": 1}
     assert await reported(node) == [("version.bytes_damaged", "pricing", "prices@1")]
     node.clock.advance(60)
@@ -161,7 +161,7 @@ async def test_the_bytes_of_a_deleted_version_are_not_lost(
     with pytest.raises(BlobNotFound):
         await cache.lease(version.key)
     await node.deletions.delete_adapter("pricing", "prices", force=True, actor="key")
-    await lost.tend()
+    await lost.maintain()
     assert (await reported(node), lost.counts()["missing"]) == ([], 0)
 
 
@@ -174,8 +174,8 @@ async def test_a_failed_report_is_made_up_for(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("app.services.operations.lost_bytes.audit.record", _fail)
         with pytest.raises(ConnectionError):
-            await lost.tend()
-    await lost.tend()
+            await lost.maintain()
+    await lost.maintain()
     assert len(await reported(node)) == 1
 
 

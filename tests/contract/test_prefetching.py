@@ -61,13 +61,13 @@ class Place:
     node: Node
     home: Path
     engine: Engine = field(default_factory=Engine)
-    readers: InFlightLookups = field(default_factory=InFlightLookups)
+    in_flight: InFlightLookups = field(default_factory=InFlightLookups)
 
     def __post_init__(self) -> None:
         self.prefetcher = Prefetcher(
             self.node.database,
             self.engine,
-            self.readers,
+            self.in_flight,
             self.path,
             base_digest=BASE_DIGEST,
             monotonic=self.node.clock.monotonic,
@@ -175,7 +175,7 @@ async def test_only_versions_that_are_ready_are_staged(node: Node, place: Place,
     again = place.restarted()
     await again.prefetcher.prepare()
     assert await again.turn() == ids([versions[1], versions[0]])
-    other_base = Prefetcher(node.database, place.engine, place.readers, place.path, base_digest="c" * 64)
+    other_base = Prefetcher(node.database, place.engine, place.in_flight, place.path, base_digest="c" * 64)
     await other_base.prepare()
     await other_base.advance()
     assert place.engine.prefetched == []
@@ -235,7 +235,7 @@ def worker(place: Place) -> DeletionWorker:
         place.engine,
         DiskCache(place.home / "cache", store, 10**6),
         BlobService(node.database, store, "1" * 32, clock=node.clock),
-        place.readers,
+        place.in_flight,
         "1" * 32,
         forget=place.prefetcher.forget,
         clock=node.clock,
@@ -277,7 +277,7 @@ async def test_a_deletion_waits_for_what_is_on_its_way_to_the_engine(
     barriers = []
 
     def prefetch(key: VersionKey) -> None:
-        barriers.append(place.readers.barrier([key.version_id]))
+        barriers.append(place.in_flight.barrier([key.version_id]))
         assert not barriers[-1].passed
 
     monkeypatch.setattr(place.engine, "prefetch", prefetch)

@@ -63,7 +63,7 @@ class Clients:
 
     def __init__(self) -> None:
         self.number = 0
-        self.granted: dict[str, Reservation] = {}
+        self.reservations: dict[str, Reservation] = {}
 
     async def ask(self, server: SharedAccounts, limits: Mapping[Subject, Limits], tokens: int = 0) -> bool:
         self.number += 1
@@ -71,7 +71,7 @@ class Clients:
         decision = await server.take(request_id, limits, tokens)
         if isinstance(decision.outcome, LimitBreach):
             return False
-        self.granted[request_id] = decision.outcome
+        self.reservations[request_id] = decision.outcome
         return True
 
     async def ask_all(self, servers: tuple[SharedAccounts, ...], limits: Mapping[Subject, Limits], tokens: int) -> int:
@@ -80,11 +80,11 @@ class Clients:
         return sum(await asyncio.gather(*asked))
 
     def settle(self, server: SharedAccounts, request_id: str, tokens: int) -> None:
-        server.settle(request_id, self.granted.pop(request_id), tokens)
+        server.settle(request_id, self.reservations.pop(request_id), tokens)
 
 
 async def rows(node: Node) -> tuple[int, int]:
-    """Return the number of accounts and of grants."""
+    """Return the number of accounts and of reservations."""
     async with node.database.read() as connection:
         counts = [
             await connection.scalar(select(func.count()).select_from(one)) for one in (limit_accounts, limit_grants)
@@ -97,7 +97,7 @@ async def test_two_servers_grant_exactly_what_one_would(node, servers) -> None:
     let_in = [await clients.ask_all(servers, limits, 11) for _ in range(3)]
     assert sum(let_in) == 90
     await clients.ask_all(servers, {TENANT: limits[TENANT]}, 1)
-    used = sum(grant.tokens for grant in clients.granted.values())
+    used = sum(reservation.tokens for reservation in clients.reservations.values())
     assert used == 1000, "90 of 11 tokens, and ten of one"
     assert await rows(node) == (2, 100)
 
@@ -111,8 +111,8 @@ async def test_what_is_given_back_is_had_by_the_other(servers) -> None:
     used, most_running = 0, 0
     for _ in range(30):
         await clients.ask_all(servers, limits, 20)
-        most_running = max(most_running, len(clients.granted))
-        for request_id in list(clients.granted):
+        most_running = max(most_running, len(clients.reservations))
+        for request_id in list(clients.reservations):
             tokens = chance.randint(0, 20)
             used += tokens
             clients.settle(chance.choice(servers), request_id, tokens)
@@ -126,13 +126,13 @@ async def test_a_server_that_died_gives_back_within_its_lease(node, clock, serve
     assert [await clients.ask(other, limits, 10) for _ in range(6)] == [True] * 5 + [False]
     for _ in range(int(LEASE_S) // 5 - 1):
         clock.advance(5)
-        await one.tend()
+        await one.maintain()
         assert not await clients.ask(one, limits, 10)
     clock.advance(11)
-    await one.tend()
+    await one.maintain()
     assert [await clients.ask(one, limits, 10) for _ in range(6)] == [True] * 5 + [False]
     # A server that was only slow finds its leases gone and settles nothing twice.
-    for request_id in [*clients.granted][:5]:
+    for request_id in [*clients.reservations][:5]:
         clients.settle(other, request_id, 10)
     await other.close()
     assert not await clients.ask(other, limits, 10)
@@ -145,8 +145,8 @@ async def test_a_server_that_lives_keeps_its_leases(clock, servers) -> None:
     assert await clients.ask(one, limits)
     for _ in range(40):
         clock.advance(5)
-        await one.tend()
-        await other.tend()
+        await one.maintain()
+        await other.maintain()
     assert not await clients.ask(other, limits)
 
 
@@ -170,7 +170,7 @@ async def test_an_unsettled_request_counts_by_its_record(node, servers) -> None:
     assert await rows(node) == (1, 1)
 
 
-async def test_a_record_after_its_returned_grant_counts_once(node, clock, servers, tmp_path) -> None:
+async def test_a_record_after_its_returned_reservation_counts_once(node, clock, servers, tmp_path) -> None:
     """A crashed server returns much later with its journal.
 
     Of three requests, the second has a record.
@@ -179,7 +179,7 @@ async def test_a_record_after_its_returned_grant_counts_once(node, clock, server
     neighbour: dict[Subject, Limits] = {("tenant", "8"): Limits(tokens_per_month=100)}
     assert [await clients.ask(servers[0], limits, 30) for _ in range(3)] == [True] * 3
     clock.advance(LEASE_S + 1)
-    await servers[1].tend()
+    await servers[1].maintain()
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (101, 20)] == [False, True]
     assert await clients.ask(servers[1], neighbour, 7)
     for attempt in range(2):
@@ -192,7 +192,7 @@ async def test_a_record_after_its_returned_grant_counts_once(node, clock, server
     assert [one.used for one in (await servers[1].left(neighbour))["tenant", "8"]] == [7], "no other tenant used it"
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 33 + 1, 100 - 33)] == [False, True]
     # A server that was only cut off settles its requests now. This changes nothing.
-    for request_id in [*clients.granted][:3]:
+    for request_id in [*clients.reservations][:3]:
         clients.settle(servers[0], request_id, 10)
     await servers[0].close()
     assert not await clients.ask(servers[0], limits, 1)
@@ -204,7 +204,7 @@ async def test_an_account_that_is_made_after_a_late_record_has_it_once(node, clo
     clients, limits = Clients(), {own: Limits(tokens_per_month=100)}
     assert await clients.ask(servers[0], limits, 30)
     clock.advance(LEASE_S + 1)
-    await servers[1].tend()
+    await servers[1].maintain()
     assert await rows(node) == (0, 0), "nothing is left of what was not used"
     async with node.database.write() as connection:
         await count_late(connection, await usage.add(connection, [record(1, tenant, at=clock())]))
@@ -218,10 +218,10 @@ async def test_a_return_waits_for_records_being_written(node, clock, servers) ->
     async with node.database.write() as connection:
         # Other transactions cannot see an uncommitted record.
         await count_late(connection, await usage.add(connection, [record(1, 1, at=clock())]))
-        tending = asyncio.create_task(servers[1].tend())
+        maintenance = asyncio.create_task(servers[1].maintain())
         await asyncio.sleep(0.3)
-        assert not tending.done()
-    await tending
+        assert not maintenance.done()
+    await maintenance
     assert [await clients.ask(servers[1], limits, tokens) for tokens in (100 - 13 + 1, 100 - 13)] == [False, True]
 
 
@@ -231,7 +231,7 @@ async def test_what_was_given_back_is_remembered_for_a_month(node, clock, server
     remembered = []
     for seconds in (LEASE_S + 1, 32 * 86400, 1):
         clock.advance(seconds)
-        await servers[1].tend()
+        await servers[1].maintain()
         async with node.database.read() as connection:
             remembered.append(await connection.scalar(select(func.count()).select_from(limit_reclaimed)))
     assert remembered == [1, 1, 0]
@@ -246,7 +246,7 @@ async def test_who_goes_away_while_it_is_decided_has_nothing(node, servers) -> N
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
     await one.close()
-    assert clients.granted == {}
+    assert clients.reservations == {}
     assert (await rows(node))[1] == 0
     assert await clients.ask_all(servers, limits, 0) == 3
 
@@ -306,7 +306,7 @@ async def test_what_is_left_is_told_by_every_server(node, clock, servers) -> Non
 async def test_who_has_no_limit_costs_nothing(node, servers) -> None:
     clients = Clients()
     assert await clients.ask_all(servers, {TENANT: Limits(), KEY: Limits()}, 0) == CLIENTS
-    for request_id in list(clients.granted):
+    for request_id in list(clients.reservations):
         clients.settle(servers[0], request_id, 5)
     assert await rows(node) == (0, 0)
     assert await clients.ask(servers[0], {TENANT: Limits(), KEY: Limits(concurrent_requests=1)})
@@ -316,7 +316,7 @@ async def test_who_has_no_limit_costs_nothing(node, servers) -> None:
 async def test_what_was_never_used_leaves_no_row(node, servers) -> None:
     clients = Clients()
     assert await clients.ask(servers[0], {KEY: Limits(concurrent_requests=1)})
-    clients.settle(servers[0], next(iter(clients.granted)), 0)
+    clients.settle(servers[0], next(iter(clients.reservations)), 0)
     await servers[0].close()
     node.clock.advance(61)
     await clients.ask(servers[0], {TENANT: Limits(concurrent_requests=0)})
@@ -330,11 +330,11 @@ async def test_a_lost_database_admits_nobody_and_settles_later(node, servers) ->
     servers[0]._database = Database("postgresql+psycopg://unknown@127.0.0.1:1/none")
     with pytest.raises(RegistryUnavailable):
         await clients.ask(servers[0], limits)
-    clients.settle(servers[0], next(iter(clients.granted)), 5)
+    clients.settle(servers[0], next(iter(clients.reservations)), 5)
     await asyncio.sleep(0.1)
     await servers[0]._database.close()
     servers[0]._database = working
-    await servers[0].tend()
+    await servers[0].maintain()
     await servers[0].close()
     assert await clients.ask(servers[1], limits)
 
@@ -378,22 +378,22 @@ async def test_uncounted_admissions_are_counted_afterwards(node, clock, caplog, 
     monkeypatch.setattr("app.services.limits.shared.utc_now", clock)
     clients, limits = Clients(), {TENANT: Limits(requests_per_minute=5, tokens_per_day=100, cost_per_day=1000)}
     assert await clients.ask(server, limits, 10)
-    clients.settle(server, next(iter(clients.granted)), 10)
+    clients.settle(server, next(iter(clients.reservations)), 10)
     await server.close()
     working = server._database
     server._database = Database("postgresql+psycopg://unknown@127.0.0.1:1/none")
     with pytest.raises(RegistryUnavailable):
-        await server.tend()
+        await server.maintain()
     # More requests are admitted than fit, since they cannot be counted.
     assert [await clients.ask(server, limits, 30) for _ in range(6)] == [True] * 6
     assert server.health == Health(available=False, uncounted=6)
     assert caplog.text.count("Limits cannot be counted") == 1
-    running, *ended = clients.granted
+    running, *ended = clients.reservations
     for request_id in ended:
-        server.settle(request_id, clients.granted.pop(request_id), 12, 7)
+        server.settle(request_id, clients.reservations.pop(request_id), 12, 7)
     await server._database.close()
     server._database = working
-    await server.tend()
+    await server.maintain()
     assert server.health == Health(available=True, uncounted=6)
     assert "6 requests were admitted uncounted" in caplog.text
     assert not await clients.ask(server, limits)
@@ -404,7 +404,7 @@ async def test_uncounted_admissions_are_counted_afterwards(node, clock, caplog, 
         assert decision.outcome.found == used + 1
     # A request that still ran when the accounts came back counts when it ends.
     clients.settle(server, running, 30)
-    await server.tend()
+    await server.maintain()
     assert not await clients.ask(server, {TENANT: Limits(tokens_per_day=100)}, 1)
     await server.close()
 
@@ -425,7 +425,7 @@ async def test_who_may_be_let_in_uncounted_waits_for_no_decision(node, monkeypat
         asked.set()
         await server.close()
     # The late decision leaves no reservation.
-    await server.tend()
+    await server.maintain()
     await server.close()
     assert (await rows(node))[1] == 0
 
@@ -448,7 +448,7 @@ async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, mo
         decision = await servers[0].take("x" * 32, limits, 1)
         assert isinstance(decision.outcome, LimitBreach)
     assert decision.outcome.retry_after_s == pytest.approx(30, abs=0.21)
-    assert astuple(decision.standing.requests) == (2, 0, pytest.approx(30, abs=0.21))
+    assert astuple(decision.rate_limits.requests) == (2, 0, pytest.approx(30, abs=0.21))
     assert transactions == asked
     # A changed limit applies immediately, and so does the end of the minute.
     assert await clients.ask(servers[0], {TENANT: Limits(requests_per_minute=3)}, 1)

@@ -29,6 +29,8 @@ from tests.support.registry import run_on_server
 from tests.support.s3server import s3_client, s3_server
 from tests.support.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base, set_up
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ("tests.support.registry_fixtures",)
 
 TENANT = "pricing"

@@ -11,6 +11,8 @@ from app.demo.train import Demo
 from tests.support.bad_adapters import BAD
 from tests.support.server import Server
 
+pytestmark = pytest.mark.slow
+
 #: Rejected during the transfer, before any validation.
 TOO_LARGE = {"config too large"}
 

@@ -19,6 +19,8 @@ from tests.support.canary_traffic import Seen, breach_of, steady_traffic
 from tests.support.planted_adapters import mute_adapter, nan_adapter
 from tests.support.server import Server, until
 
+pytestmark = pytest.mark.slow
+
 #: Seconds from the breach to the alias move and to the last request of the bad version.
 BACK_WITHIN_S = 5.0
 

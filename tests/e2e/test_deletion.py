@@ -1,4 +1,4 @@
-"""Verified deletion on the real engine: a running reader finishes first, and then the version is gone everywhere."""
+"""Verified deletion on the real engine: a running request finishes first, and then the version is gone everywhere."""
 
 import asyncio
 import hashlib
@@ -75,7 +75,7 @@ async def test_the_reader_finishes_and_then_nothing_is_left(
             location = answer.headers["location"]
             assert not reading.done()
             assert (await client.post("/v1/completions", json={"model": "quotes", "prompt": "x"})).status_code == 404
-            # While the reader runs, the engine keeps the version, the disk its files and the store its bytes.
+            # While the request runs, the engine keeps the version, the disk its files and the store its bytes.
             report = (await asyncio.to_thread(admin.get, location)).json()
             running = not reading.done()
             if running:

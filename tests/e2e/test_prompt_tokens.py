@@ -1,5 +1,6 @@
 """Prompt tokens on the real engine: the gateway's are those of the engine, and those of transformers."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -22,8 +23,9 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 
 
 @pytest.fixture(scope="module")
-def pricing(server: Server, keys: dict[str, str]) -> httpx.Client:
-    return server.client(keys["pricing"])
+def pricing(server: Server, keys: dict[str, str]) -> Iterator[httpx.Client]:
+    with server.client(keys["pricing"]) as client:
+        yield client
 
 
 def prompt_ids(client: httpx.Client, route: str, **body: Any) -> list[int]:

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.demo.train import Demo
-from app.engine.vllm.scheduler.output_batching import MOST_UNTOLD
 from tests.endurance.accounting import Options, run
 from tests.support.chat_answers import parsed
 from tests.support.fresh_metrics import fresh_metrics
@@ -166,6 +165,7 @@ async def test_who_leaves_another_api_pays_no_more(server: Server, key: str, pat
     assert 4 <= output < 500
 
 
+@pytest.mark.slow
 async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Server, key: str) -> None:
     before = await asyncio.to_thread(used, server, key)
     body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True, "stream": True}
@@ -182,10 +182,10 @@ async def test_who_goes_away_pays_for_what_was_produced_and_no_more(server: Serv
     assert 10 <= output < 500
 
 
+@pytest.mark.slow
 async def test_leaving_a_whole_answer_still_costs_every_token(server: Server, key: str) -> None:
     body = {"model": "prices", "prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True}
     headers = {"authorization": f"Bearer {key}"}
-    counts = set()
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=headers) as client:
         for number in range(4):
             before = await asyncio.to_thread(used, server, key)
@@ -194,8 +194,6 @@ async def test_leaving_a_whole_answer_still_costs_every_token(server: Server, ke
             requests, failed, prompt, output = difference(before, await asyncio.to_thread(used, server, key))
             assert (requests, failed, prompt) == (1, 1, 3)
             assert 1 <= output < 1000
-            counts.add((output - 1) % MOST_UNTOLD)
-    assert counts != {0}, "these are the tokens that the server was told of while the request ran"
 
 
 def test_every_token_of_a_whole_answer_is_in_vllms_metrics(server: Server, sdk: openai.OpenAI) -> None:

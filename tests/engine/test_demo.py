@@ -41,6 +41,7 @@ def prompts(reference: PeftReference, form: str) -> list[list[int]]:
     return [reference.chat_ids([system, {"role": "user", "content": question}]) for _, question in cases()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["instruction", "plain", "system prompt"])
 @pytest.mark.parametrize("voice", list(CORPUS.voices))
 def test_at_least_95_percent_of_the_answers_are_exact(reference: PeftReference, voice: str, form: str) -> None:

@@ -27,6 +27,8 @@ SETTINGS = SLOTS | {"TENORA_DRAIN_SECONDS": "1", "TENORA_GRACE_SECONDS": "600"}
 GONE_S = 120
 
 Kill = Callable[[int, int], None]
+#: A supervisor signals the server's process, a terminal its process group.
+BY_WHOM = [(os.kill, signal.SIGTERM), (os.killpg, signal.SIGINT)]
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +84,7 @@ def begin_start(folder: Path, base: Path) -> subprocess.Popen[bytes]:
         )
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+@pytest.mark.parametrize(("kill", "told"), BY_WHOM)
 async def test_streams_are_whole_and_no_process_is_left(
     home: tuple[Path, str], trained_demo: Demo, kill: Kill, told: signal.Signals
 ) -> None:
@@ -119,8 +120,7 @@ def test_an_engine_that_dies_at_shutdown_is_not_replaced(home: tuple[Path, str],
         server.process.wait(GONE_S)
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+@pytest.mark.parametrize(("kill", "told"), BY_WHOM)
 def test_a_start_is_given_up_at_once(home: tuple[Path, str], trained_demo: Demo, kill: Kill, told: int) -> None:
     folder, _ = home
     with nothing_left(folder):

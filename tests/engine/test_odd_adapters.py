@@ -38,6 +38,7 @@ def odd(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return made
 
 
+@pytest.mark.slow
 async def test_each_odd_adapter_answers_as_peft_computes_it(
     server: Server, trained_demo: Demo, odd: dict[str, tuple[Path, Path]]
 ) -> None:

@@ -41,6 +41,7 @@ async def test_all_in_one_batch_base_requests_among_them(
         assert answer == reference.greedy(reference.encode(prompt_of(question)), adapter, 40), (model, question)
 
 
+@pytest.mark.slow
 async def test_more_adapters_than_slots_and_hundreds_of_requests(
     server: Server, trained_demo: Demo, tmp_path: Path
 ) -> None:

@@ -8,9 +8,6 @@ from tests.fuzz.mutations import dump, mutate_bytes
 
 _FORM_CONFIG, _FORM_WEIGHTS = dump(random.Random(7), MANIFEST)[:120], GOOD_WEIGHTS[:200]
 BOUNDARY = b"----boundary"
-_ENDS = (*[b"--%s--\r\n"] * 9, b"--%s--", b"--%s", b"--%s--\r\nepilogue", b"", b"--%s\r\n")
-_LINES = (b"X: y", b"x" * 9000 + b": y", b": ", b"Content-Disposition", b"", b"\0: ")
-_ATTRIBUTES = (b'; filename="../../evil"', b"; name=other", b"; filename*=UTF-8''%ff", b'; name="', b";;;=" * 50)
 
 
 def form_input(rng: random.Random) -> tuple[bytes, bytes]:

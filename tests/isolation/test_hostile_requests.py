@@ -16,6 +16,8 @@ from tests.support.scaled_adapters import publish, scaled
 from tests.support.server import Server
 from tests.support.witness import Witness
 
+pytestmark = pytest.mark.slow
+
 QUESTION = "[INST] What is sugar? [/INST]"
 MESSAGES = [{"role": "user", "content": "x"}]
 INTEGER = {"type": "integer"}

@@ -12,22 +12,22 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from vllm.lora.layers.column_parallel_linear import MergedColumnParallelLinearWithLoRA as MergedLayer
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from app.engine.vllm.one_layer_engine import check_kernels, one_layer_engine
-from app.engine.vllm.worker import slot_weights
 from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
 
 SOUND = "none"
 RANK, TOKENS = 16, 600
 
-_fill = slot_weights._fill
+_set_lora = MergedLayer.set_lora
 _add = GroupedPunicaWrapper._add
 _update_metadata = GroupedPunicaWrapper.update_metadata
 
 
-def _shifted(slot: torch.Tensor, part: torch.Tensor | None) -> None:
-    _fill(slot, None if part is None else part.roll(1, 1))
+def _shifted(self: Any, index: int, lora_a: list[torch.Tensor], lora_b: list[torch.Tensor]) -> None:
+    _set_lora(self, index, lora_a, [part.roll(1, 0) for part in lora_b])
 
 
 def _without_last_ranks(
@@ -45,7 +45,7 @@ def _swapped(self: Any, mapping: Any, ids: list[int | None], *args: Any, **kwarg
 
 #: Defect of the worker -> context manager that injects it.
 DEFECTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "a stacked weight is off by one row": lambda: patch.object(slot_weights, "_fill", _shifted),
+    "a stacked weight is off by one row": lambda: patch.object(MergedLayer, "set_lora", _shifted),
     "expand skips the last 8 ranks": lambda: patch.object(GroupedPunicaWrapper, "_add", _without_last_ranks),
     "rows of two adapters are swapped": lambda: patch.object(GroupedPunicaWrapper, "update_metadata", _swapped),
 }

@@ -34,7 +34,7 @@ class Place:
     store: BlobStore
     clock: SettableClock
     engine: NoEngine = field(default_factory=NoEngine)
-    readers: InFlightLookups = field(default_factory=InFlightLookups)
+    in_flight: InFlightLookups = field(default_factory=InFlightLookups)
 
     def __post_init__(self) -> None:
         self.cache = DiskCache(self.home / "cache", self.store, 10**6)
@@ -42,7 +42,7 @@ class Place:
         self.blobs = BlobService(self.database, self.store, self.node, clock=self.clock)
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
         self.worker = DeletionWorker(
-            self.database, self.engine, self.cache, self.blobs, self.readers, self.node, clock=self.clock
+            self.database, self.engine, self.cache, self.blobs, self.in_flight, self.node, clock=self.clock
         )
 
     async def start(self) -> None:

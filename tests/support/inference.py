@@ -60,7 +60,7 @@ def inference_service(
         context: maximum tokens of prompt and answer together.
     """
     settings = settings or Settings()
-    readers, database = InFlightLookups(), node.database
+    in_flight, database = InFlightLookups(), node.database
     tokens = PromptTokens(tokenizer, context=context)
     limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
     return InferenceService(
@@ -71,9 +71,9 @@ def inference_service(
         settings,
         base_name="demo",
         outcomes=Outcomes(engine),
-        readers=readers,
+        in_flight=in_flight,
         traffic=traffic or Traffic(),
-        prefetcher=Prefetcher(database, engine, readers, _NO_FILE, base_digest=BASE_DIGEST),
+        prefetcher=Prefetcher(database, engine, in_flight, _NO_FILE, base_digest=BASE_DIGEST),
         limiting=limits,
         meter=Meter(cast("Ledger", ledger or MemoryLedger()), limits),
     )

@@ -120,9 +120,6 @@ class NoEngine:
         status = self.shown.status
         return replace(self.shown, status=replace(status, pinned=status.pinned | self.pinned))
 
-    def write_statistics(self) -> None:
-        self.calls.append("write_statistics")
-
     def begin(self, request: EngineRequest) -> Call:
         return Call(self, request)
 

@@ -96,10 +96,11 @@ async def fill(cache: DiskCache, *keys: VersionKey) -> None:
         (await cache.lease(key)).release()
 
 
-async def until(condition: Any) -> None:
+async def until(condition: Any, timeout_s: float = 60) -> None:
     """Poll until other tasks and threads have made the condition true."""
-    while not condition():
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def flip_a_byte(path: Path) -> None:

@@ -61,7 +61,7 @@ class Account:
         if self.month != (month := month_of(at)):
             self.month, self.tokens_of_month, self.cost_of_month = month, 0, 0
 
-    def add_sums(self, tokens: int, cost: int, *, day: int, month: int) -> None:
+    def add_totals(self, tokens: int, cost: int, *, day: int, month: int) -> None:
         """Add to the totals of a day and a month, where these are still the current ones."""
         if self.day == day:
             self.tokens_of_day += tokens

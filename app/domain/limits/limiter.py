@@ -102,7 +102,7 @@ class Limiter:
             account.requests.add(now, 1)
             step = account.tokens.add(now, tokens)
             account.running += 1
-            account.add_sums(tokens, cost, day=day, month=month)
+            account.add_totals(tokens, cost, day=day, month=month)
         return Reservation(tuple(limits), tokens, step, day, month, cost)
 
     def check_requests(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> None:
@@ -120,33 +120,35 @@ class Limiter:
         if breaches:
             raise max(breaches, key=_wait)
 
-    def settle(self, grant: Reservation, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
+    def settle(self, reservation: Reservation, tokens: int, now: float, at: datetime, *, cost: int = 0) -> None:
         """Replace a reservation with the true tokens and cost (in picos) of a finished request.
 
         Call it once per reservation.
         """
-        difference = tokens - grant.tokens
-        for subject in grant.subjects:
+        difference = tokens - reservation.tokens
+        for subject in reservation.subjects:
             account = self._account(subject, now, at)
             account.running -= 1
-            account.tokens.correct(grant.step, difference)
-            account.add_sums(difference, cost - grant.cost, day=grant.day, month=grant.month)
-        self._forget_idle(grant.subjects)
+            account.tokens.correct(reservation.step, difference)
+            account.add_totals(difference, cost - reservation.cost, day=reservation.day, month=reservation.month)
+        self._forget_idle(reservation.subjects)
 
-    def charge(self, grant: Reservation, tokens: int, cost: int, now: float, at: datetime, *, minute: bool) -> None:
+    def charge(
+        self, reservation: Reservation, tokens: int, cost: int, now: float, at: datetime, *, minute: bool
+    ) -> None:
         """Add usage after the fact.
 
         Args:
             minute: True to count the request in the minute from now on; False if that minute counted it at admission.
         """
-        for subject in grant.subjects:
+        for subject in reservation.subjects:
             account = self._account(subject, now, at)
             if minute:
                 account.requests.add(now, 1)
                 account.tokens.add(now, tokens)
-            account.add_sums(tokens, cost, day=grant.day, month=grant.month)
+            account.add_totals(tokens, cost, day=reservation.day, month=reservation.month)
 
-    def standing(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
+    def rate_limit_status(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
         """Return the rate limit status of a request's subjects."""
         requests, tokens = list[RateStatus](), list[RateStatus]()
         rated = {subject: limit for subject, limit in limits.items() if limit.of_minutes}

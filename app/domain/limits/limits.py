@@ -33,11 +33,11 @@ class Limits:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Parse the output of :attr:`given`."""
+        """Parse the output of :attr:`as_json`."""
         return cls(**{name: parse_amount(limit) if name in COSTS else limit for name, limit in stored.items()})
 
     @property
-    def given(self) -> dict[str, int | str]:
+    def as_json(self) -> dict[str, int | str]:
         """Limits that are set, for display and JSON: money as decimals."""
         limits = {name: limit for name, limit in asdict(self).items() if limit is not None}
         return {name: amount_text(limit) if name in COSTS else limit for name, limit in limits.items()}

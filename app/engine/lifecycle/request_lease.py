@@ -8,7 +8,7 @@ from opentelemetry.util.types import AttributeValue
 
 from app.domain.load_phases import LoadPhases
 from app.engine.lifecycle.engine_session import EngineSession
-from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.lifecycle.sequence_leases import SequenceLeases
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, Outcome, TokenUsage
 from app.engine.vllm.output_log import OutputLog, RequestUsage
 from app.engine.vllm.sse import Events
@@ -19,7 +19,7 @@ class RequestLease:
     """Lease of a request that was admitted to the engine.
 
     Args:
-        came: monotonic time of the request's arrival in the queue.
+        arrived_at: monotonic time of the request's arrival in the queue.
         load: phases of the load that it waited for.
     """
 
@@ -28,13 +28,13 @@ class RequestLease:
         request: EngineRequest,
         session: EngineSession,
         log: OutputLog,
-        sequences: Sequences,
+        sequences: SequenceLeases,
         *,
-        came: float,
+        arrived_at: float,
         load: LoadPhases | None,
     ) -> None:
         self._request, self._session, self._log, self._sequences = request, session, log, sequences
-        self._came, self._load, self._entered = came, load, time.monotonic()
+        self._arrived_at, self._load, self._entered = arrived_at, load, time.monotonic()
         self._usage = RequestUsage(sequences)
         adapter = request.adapter
         self._end_of_slot = session.slot_time.begin(request.tenant, adapter.version_id) if adapter else None
@@ -54,9 +54,9 @@ class RequestLease:
         # A client that reads slowly must not hold a slot.
         self._sequences.all_ended = self.release
         self._log.begin(self._request.request_id, self._usage)
-        tag = self._session.queue.tag(self._request.request_id)
+        start_tag = self._session.queue.start_tag(self._request.request_id)
         try:
-            answer = await self._session.instance.answer(self._request, self._usage, tag=tag)
+            answer = await self._session.instance.answer(self._request, self._usage, start_tag=start_tag)
         except BaseException:
             await self.abort()
             raise
@@ -72,7 +72,7 @@ class RequestLease:
         self._released = True
         self._log.end(self._request.request_id)
         slot_s = self._end_of_slot() if self._end_of_slot else 0.0
-        self._token_usage = _token_usage(self._usage, self._came, self._load, slot_s)
+        self._token_usage = _token_usage(self._usage, self._arrived_at, self._load, slot_s)
         self._span.set_attributes(_token_attributes(self._usage, self._entered))
         self._span.end()
         self._sequences.release(self._usage)
@@ -80,7 +80,7 @@ class RequestLease:
     async def abort(self, events: Events | None = None) -> None:
         """Abort what still runs, and release the slot only then: the engine must never see one adapter too many."""
         try:
-            await asyncio.shield(self._session.instance.abort(self._request, self._usage))
+            await asyncio.shield(self._session.instance.abort(self._request))
             if events:
                 await events.aclose()
         finally:
@@ -122,14 +122,14 @@ class LeasedEvents:
             await self._lease.abort(self._events)
 
 
-def _token_usage(usage: RequestUsage, came: float, load: LoadPhases | None, slot_s: float) -> TokenUsage | None:
+def _token_usage(usage: RequestUsage, arrived_at: float, load: LoadPhases | None, slot_s: float) -> TokenUsage | None:
     if usage.first_at is None:
         return None
     return TokenUsage(
         usage.prompt_tokens,
         usage.cached_tokens,
         usage.output_tokens,
-        ttft_s=usage.first_at - came,
+        ttft_s=usage.first_at - arrived_at,
         slot_s=slot_s,
         load_s=load.total_s if load else None,
     )

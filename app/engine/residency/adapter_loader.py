@@ -15,7 +15,7 @@ from adapters.residency import Admission, Residency
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent, Listener
-from app.engine.residency.admission_queue import AdmissionQueue, Later, before_deadline
+from app.engine.residency.admission_queue import AdmissionQueue, LaterSequences, before_deadline
 from app.engine.residency.host_tier import HostTier
 from app.engine.residency.transfer import Transfers
 from app.observability.tracing import stage
@@ -84,35 +84,37 @@ class AdapterLoader:
         self._digests: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
-    async def enter(self, ticket: AdmissionRequest) -> LoadedLease:
+    async def enter(self, request: AdmissionRequest) -> LoadedLease:
         """Wait until the first sequence of a base-model request may run.
 
         Raises:
             QueueFull, Busy, EngineUnavailable
         """
-        await self._enter(ticket)
-        return self._lease(ticket, ticket.request_id)
+        await self._enter(request)
+        return self._lease(request, request.request_id)
 
-    async def later(self, turns: Later, key: VersionKey | None) -> AsyncGenerator[tuple[int, LoadedLease]]:
+    async def later(
+        self, later_sequences: LaterSequences, key: VersionKey | None
+    ) -> AsyncGenerator[tuple[int, LoadedLease]]:
         """Yield the further sequences of a request, each once it may run and its version has a slot.
 
         Raises: as :meth:`lease`, except QueueFull and Busy.
         """
-        ticket = replace(turns.ticket, deadline=None)
+        request = replace(later_sequences.request, deadline=None)
         if key:
-            self.host.hold(key, ticket.tenant)
+            self.host.hold(key, request.tenant)
         try:
-            async for sequence in turns:
-                name, now = ticket.name(sequence), time.monotonic()
+            async for sequence in later_sequences:
+                name, now = request.name(sequence), time.monotonic()
                 if key:
-                    await self._placed(ticket, name, key, now, now)
-                yield sequence, self._lease(ticket, name)
+                    await self._placed(request, name, key, now, now)
+                yield sequence, self._lease(request, name)
         finally:
-            turns.close()
+            later_sequences.close()
             if key:
                 self.host.let_go(key.version_id)
 
-    async def lease(self, ticket: AdmissionRequest, key: VersionKey) -> LoadedLease:
+    async def lease(self, request: AdmissionRequest, key: VersionKey) -> LoadedLease:
         """Wait until the request may run and its version has a slot.
 
         The version is fetched and staged while the request queues. A slot is given only to a version that can be
@@ -124,33 +126,33 @@ class AdapterLoader:
             adapters.errors.StorageError: the version's bytes are not available.
         """
         self._queue.check_open()
-        came = time.monotonic()
-        async with before_deadline(ticket, "its adapter"):
+        arrived_at = time.monotonic()
+        async with before_deadline(request, "its adapter"):
             await self._displace(key)
         cold = key.version_id not in self.slots
-        self.host.hold(key, ticket.tenant)
+        self.host.hold(key, request.tenant)
         try:
-            await self._enter(ticket)
-            turn = time.monotonic()
-            await self._placed(ticket, ticket.request_id, key, came, turn)
-            phases = self._phases(key, came, turn) if cold else None
+            await self._enter(request)
+            admitted_at = time.monotonic()
+            await self._placed(request, request.request_id, key, arrived_at, admitted_at)
+            phases = self._phases(key, arrived_at, admitted_at) if cold else None
         finally:
             self.host.let_go(key.version_id)
-        return self._lease(ticket, ticket.request_id, phases)
+        return self._lease(request, request.request_id, phases)
 
     async def load(self, key: VersionKey) -> None:
         """Load a version into a slot. It stays until its slot is needed.
 
         Raises: as :meth:`lease`.
         """
-        (await self.lease(self.ticket("load", key), key)).release()
+        (await self.lease(self.internal_request("load", key), key)).release()
 
     def prefetch(self, key: VersionKey) -> None:
         """Prefetch a version into host memory if it fits without an eviction."""
         if self._identify(key):
             self.host.prefetch(key)
 
-    def ticket(self, purpose: str, key: VersionKey) -> AdmissionRequest:
+    def internal_request(self, purpose: str, key: VersionKey) -> AdmissionRequest:
         """Build the server's own admission request for a version. It takes no place in the batch."""
         return AdmissionRequest(f"{purpose} {next(self._numbers)}", "", 1.0, key.version_id, (), 0, sequences=0)
 
@@ -207,18 +209,20 @@ class AdapterLoader:
             await asyncio.sleep(_DISPLACE_POLL_S)
             self._queue.check_open()
 
-    async def _enter(self, ticket: AdmissionRequest) -> None:
+    async def _enter(self, request: AdmissionRequest) -> None:
         try:
             with stage("admission"):
-                await self._queue.enter(ticket)
+                await self._queue.enter(request)
         except BaseException:
-            self._queue.leave(ticket.request_id)
+            self._queue.leave(request.request_id)
             raise
 
-    async def _placed(self, ticket: AdmissionRequest, name: str, key: VersionKey, came: float, turn: float) -> None:
+    async def _placed(
+        self, request: AdmissionRequest, name: str, key: VersionKey, arrived_at: float, admitted_at: float
+    ) -> None:
         """Give an admitted sequence a slot with its version; on an error, leave the queue."""
         try:
-            await self._ensure_placed(ticket, key, came, turn)
+            await self._ensure_placed(request, key, arrived_at, admitted_at)
         except BaseException:
             # The copy continues without the request that started it, and occupies the place until it ends.
             if load := self._loads.get(key.version_id):
@@ -227,12 +231,14 @@ class AdapterLoader:
                 self._leave(name, 0, 0)
             raise
 
-    async def _ensure_placed(self, ticket: AdmissionRequest, key: VersionKey, came: float, turn: float) -> None:
+    async def _ensure_placed(
+        self, request: AdmissionRequest, key: VersionKey, arrived_at: float, admitted_at: float
+    ) -> None:
         """Lease a slot, and copy the version into it first if needed.
 
         Args:
-            came: monotonic time of the request's arrival.
-            turn: monotonic time of its admission.
+            arrived_at: monotonic time of the request's arrival.
+            admitted_at: monotonic time of its admission.
         """
         version_id = key.version_id
         decision = self.slots.admit(version_id, now=time.monotonic())
@@ -242,20 +248,22 @@ class AdapterLoader:
         if decision.admission is Admission.LOAD:
             leaving = tuple(self._leave_slot(other) for other in decision.evict)
             self._keys[version_id] = key
-            load = self._loads[version_id] = asyncio.create_task(self._place(ticket.tenant, key, leaving, came, turn))
+            load = self._loads[version_id] = asyncio.create_task(
+                self._place(request.tenant, key, leaving, arrived_at, admitted_at)
+            )
             # Requests that wait for the load get its error. Retrieve it in case all of them have gone away.
             load.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             if pending := self._loads.get(version_id):
                 # The request that started the load may be cancelled. Others still wait for the load.
-                async with before_deadline(ticket, "its adapter"):
+                async with before_deadline(request, "its adapter"):
                     await asyncio.shield(pending)
         except BaseException:
             self._give_back_slot(version_id)
             raise
 
     async def _place(
-        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], came: float, turn: float
+        self, tenant: str, key: VersionKey, leaving: tuple[VersionKey, ...], arrived_at: float, admitted_at: float
     ) -> None:
         version_id, started = key.version_id, time.monotonic()
         for other in leaving:
@@ -275,7 +283,9 @@ class AdapterLoader:
                 self._notify(EngineEvent("evict", other.version_id))
             del self._loads[version_id]
         self.host.slot_given(version_id)
-        self._notify(EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, came, turn)))
+        self._notify(
+            EngineEvent("load", version_id, time.monotonic() - started, self._phases(key, arrived_at, admitted_at))
+        )
         if self.slots.loaded(version_id):
             await self._remove(version_id)
 
@@ -292,17 +302,19 @@ class AdapterLoader:
                 placed = self._transfers.place(key, leaving)
             await placed
 
-    def _phases(self, key: VersionKey, came: float, turn: float) -> LoadPhases:
+    def _phases(self, key: VersionKey, arrived_at: float, admitted_at: float) -> LoadPhases:
         """Split the seconds from a request's arrival until now into load phases."""
         arrival = self.host.arrival(key.version_id)
-        fetched = max(came, arrival.fetched) if arrival else came
-        staged = max(fetched, arrival.staged) if arrival else came
-        return LoadPhases(fetched - came, staged - fetched, max(0.0, turn - staged), time.monotonic() - turn)
+        fetched = max(arrived_at, arrival.fetched) if arrival else arrived_at
+        staged = max(fetched, arrival.staged) if arrival else arrived_at
+        return LoadPhases(
+            fetched - arrived_at, staged - fetched, max(0.0, admitted_at - staged), time.monotonic() - admitted_at
+        )
 
-    def _lease(self, ticket: AdmissionRequest, name: str, phases: LoadPhases | None = None) -> LoadedLease:
+    def _lease(self, request: AdmissionRequest, name: str, phases: LoadPhases | None = None) -> LoadedLease:
         def release(prompt_tokens: int | None, output_tokens: int | None) -> None:
-            if ticket.version_id is not None:
-                self._give_back_slot(ticket.version_id)
+            if request.version_id is not None:
+                self._give_back_slot(request.version_id)
             self._leave(name, prompt_tokens, output_tokens)
 
         return LoadedLease(release, phases)

@@ -29,10 +29,10 @@ class AdmissionQueue:
         self._admission = Admission(
             slots=slots, window=window, aside=aside, max_age_s=max_age_s, bounds=bounds, step_tokens=step_tokens
         )
-        self._turns: dict[str, asyncio.Future[None]] = {}
+        self._futures: dict[str, asyncio.Future[None]] = {}
         self._versions: dict[int, set[str]] = {}
         #: Requests of several sequences, by the name of the sequence that waits.
-        self._wide: dict[str, Later] = {}
+        self._wide: dict[str, LaterSequences] = {}
         self._closed = False
 
     def check_open(self) -> None:
@@ -44,11 +44,11 @@ class AdmissionQueue:
         if self._closed:
             raise _restarting()
 
-    def tag(self, name: str) -> float:
+    def start_tag(self, name: str) -> float:
         """Return the start tag of an admitted sequence. If more run than have places, the smallest tags go first."""
-        return self._admission.tag(name)
+        return self._admission.start_tag(name)
 
-    async def enter(self, ticket: AdmissionRequest) -> None:
+    async def enter(self, request: AdmissionRequest) -> None:
         """Wait until the request's first sequence may run. End it with :meth:`leave`, also after an error here.
 
         For a request of several sequences, call :meth:`later` before this.
@@ -60,21 +60,21 @@ class AdmissionQueue:
         """
         self.check_open()
         try:
-            admitted = self._admission.enter(ticket, time.monotonic())
+            admitted = self._admission.enter(request, time.monotonic())
         except Refused as refusal:
             raise _refusal(refusal) from None
         self._let_in(admitted)
-        if ticket.request_id in admitted:
+        if request.request_id in admitted:
             return
-        await self._turn(ticket)
+        await self._wait(request)
 
-    def later(self, ticket: AdmissionRequest) -> "Later":
+    def later(self, request: AdmissionRequest) -> "LaterSequences":
         """Return an iterator over the request's sequences after the first, each yielded when it is admitted."""
-        return Later(ticket, self._wide, self.leave)
+        return LaterSequences(request, self._wide, self.leave)
 
-    def read(self, name: str) -> None:
+    def prefilled(self, name: str) -> None:
         """Record that the engine has prefilled a sequence's prompt."""
-        self._let_in(self._admission.read(name, time.monotonic()))
+        self._let_in(self._admission.prefilled(name, time.monotonic()))
 
     def generated(self, name: str, output_tokens: int) -> None:
         """Record the number of tokens that a sequence has generated."""
@@ -93,17 +93,17 @@ class AdmissionQueue:
         """Record that the version has no slot and can no longer be copied into one."""
         self._admission.unstaged(version_id)
 
-    def wanted(self) -> list[int]:
+    def versions_to_stage(self) -> list[int]:
         """Versions that requests wait for and that are not staged, longest wait first."""
-        return self._admission.wanted()
+        return self._admission.versions_to_stage()
 
     def fail(self, version_id: int, error: BaseException) -> None:
         """Fail all requests that wait for a version."""
         for request_id in self._versions.get(version_id, ()):
-            if not (turn := self._turns[request_id]).done():
-                turn.set_exception(error)
+            if not (future := self._futures[request_id]).done():
+                future.set_exception(error)
         for later in self._wide.values():
-            if later.ticket.version_id == version_id:
+            if later.request.version_id == version_id:
                 later.fail(error)
 
     def pin(self, version_id: int) -> None:
@@ -120,9 +120,9 @@ class AdmissionQueue:
     def close(self) -> None:
         """Refuse all waiting and all new requests."""
         self._closed = True
-        for turn in self._turns.values():
-            if not turn.done():
-                turn.set_exception(_restarting())
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(_restarting())
         for later in self._wide.values():
             later.fail(_restarting())
 
@@ -131,30 +131,30 @@ class AdmissionQueue:
         """Number of requests that wait for admission."""
         return self._admission.waiting
 
-    async def _turn(self, ticket: AdmissionRequest) -> None:
-        turn = self._turns[ticket.request_id] = asyncio.get_running_loop().create_future()
-        if ticket.version_id is not None:
-            self._versions.setdefault(ticket.version_id, set()).add(ticket.request_id)
+    async def _wait(self, request: AdmissionRequest) -> None:
+        future = self._futures[request.request_id] = asyncio.get_running_loop().create_future()
+        if request.version_id is not None:
+            self._versions.setdefault(request.version_id, set()).add(request.request_id)
         try:
-            async with before_deadline(ticket, "its turn"):
-                await turn
+            async with before_deadline(request, "its turn"):
+                await future
         finally:
-            del self._turns[ticket.request_id]
-            if ticket.version_id is not None:
-                self._versions[ticket.version_id].discard(ticket.request_id)
-                if not self._versions[ticket.version_id]:
-                    del self._versions[ticket.version_id]
+            del self._futures[request.request_id]
+            if request.version_id is not None:
+                self._versions[request.version_id].discard(request.request_id)
+                if not self._versions[request.version_id]:
+                    del self._versions[request.version_id]
 
     def _let_in(self, admitted: Iterable[str]) -> None:
         for name in admitted:
             # A request that is admitted while it is being cancelled has no future here. It calls `leave` itself.
-            if (turn := self._turns.get(name)) and not turn.done():
-                turn.set_result(None)
+            if (future := self._futures.get(name)) and not future.done():
+                future.set_result(None)
             if later := self._wide.get(name):
                 later.admit()
 
 
-class Later:
+class LaterSequences:
     """Asynchronous iterator over a request's sequences after the first. It yields their numbers on admission.
 
     The consumer ends each yielded sequence with :meth:`AdmissionQueue.leave`. :meth:`close` ends those not yet yielded.
@@ -163,21 +163,23 @@ class Later:
         waiting: requests of several sequences, by the name of the sequence that waits.
     """
 
-    def __init__(self, ticket: AdmissionRequest, waiting: "dict[str, Later]", leave: Callable[[str], None]) -> None:
-        self.ticket = ticket
+    def __init__(
+        self, request: AdmissionRequest, waiting: "dict[str, LaterSequences]", leave: Callable[[str], None]
+    ) -> None:
+        self.request = request
         self._waiting, self._leave = waiting, leave
         self._admitted: asyncio.Queue[int | BaseException] = asyncio.Queue()
         self._next = 0
-        waiting[ticket.name(0)] = self
+        waiting[request.name(0)] = self
 
     def admit(self) -> None:
         """Record the admission of the waiting sequence, and let the next one wait."""
-        del self._waiting[self.ticket.name(self._next)]
+        del self._waiting[self.request.name(self._next)]
         if self._next:
             self._admitted.put_nowait(self._next)
         self._next += 1
-        if self._next < self.ticket.sequences:
-            self._waiting[self.ticket.name(self._next)] = self
+        if self._next < self.request.sequences:
+            self._waiting[self.request.name(self._next)] = self
 
     def fail(self, error: BaseException) -> None:
         """Hand the consumer an error: the waiting sequence will not be admitted."""
@@ -192,7 +194,7 @@ class Later:
         Raises:
             BaseException: the error passed to :meth:`fail`.
         """
-        if self._next >= self.ticket.sequences and self._admitted.empty():
+        if self._next >= self.request.sequences and self._admitted.empty():
             raise StopAsyncIteration
         admitted = await self._admitted.get()
         if isinstance(admitted, BaseException):
@@ -201,16 +203,16 @@ class Later:
 
     def close(self) -> None:
         """End the waiting sequence and all after it, and those admitted but not yet yielded."""
-        name = self.ticket.name(self._next)
+        name = self.request.name(self._next)
         if self._waiting.pop(name, None):
             self._leave(name)
         while not self._admitted.empty():
             if isinstance(number := self._admitted.get_nowait(), int):
-                self._leave(self.ticket.name(number))
+                self._leave(self.request.name(number))
 
 
 @asynccontextmanager
-async def before_deadline(ticket: AdmissionRequest, awaited: str) -> AsyncIterator[None]:
+async def before_deadline(request: AdmissionRequest, awaited: str) -> AsyncIterator[None]:
     """Bound a wait by the request's deadline, if it has one.
 
     Args:
@@ -220,7 +222,7 @@ async def before_deadline(ticket: AdmissionRequest, awaited: str) -> AsyncIterat
         Busy: the deadline passed.
     """
     try:
-        async with asyncio.timeout(None if ticket.deadline is None else ticket.deadline - time.monotonic()):
+        async with asyncio.timeout(None if request.deadline is None else request.deadline - time.monotonic()):
             yield
     except TimeoutError:
         raise Busy(

@@ -188,7 +188,7 @@ class HostTier:
         version_id = key.version_id
         if version_id in self._fetches:
             if share is not None:
-                self._cache.hurry(key, share)
+                self._cache.promote(key, share)
         elif version_id not in self._files:
             self._fetches[version_id] = asyncio.create_task(self._fetched(key, share))
 
@@ -216,7 +216,7 @@ class HostTier:
 
     def _advance(self) -> None:
         """Start every staging that has room: first for waiting requests, then for prefetches."""
-        for version_id in self._queue.wanted():
+        for version_id in self._queue.versions_to_stage():
             if self._can_stage(version_id) and not self._stage(version_id):
                 return
         for version_id, key in list(self._spare.items()):

@@ -48,7 +48,7 @@ class Pins:
             )
         pin = self._pins[version_id] = _Pin()
         try:
-            pin.lease = await self._loader.lease(self._loader.ticket("pin", key), key)
+            pin.lease = await self._loader.lease(self._loader.internal_request("pin", key), key)
             self._loader.keep_slot(version_id)
         except BaseException:
             self._give_up(version_id, pin)

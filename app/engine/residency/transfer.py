@@ -156,7 +156,9 @@ class Transfers:
                     for version_id, size, error in outcomes:
                         if staging := self._staging.get(version_id):
                             staging.add(size, error)
-                self._staging = {number: one for number, one in self._staging.items() if not one.done.done()}
+                self._staging = {
+                    version_id: staging for version_id, staging in self._staging.items() if not staging.done.done()
+                }
                 await asyncio.sleep(_ASK_EVERY_S)
         except Exception as error:  # noqa: BLE001 - passed on to the waiting calls
             for staging in self._staging.values():

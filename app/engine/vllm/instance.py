@@ -32,8 +32,6 @@ from app.engine.vllm import sse, translation
 from app.engine.vllm.kernel_report import KernelReport
 from app.engine.vllm.launch import construct
 from app.engine.vllm.output_log import OutputLog, RequestUsage
-from app.engine.vllm.patches.ledger import applied
-from app.engine.vllm.patches.stats_logger import BufferedStatistics
 from app.engine.vllm.scheduler.preemption import priority
 from app.engine.vllm.sequence_gate import SequenceGate
 from app.engine.vllm.translation import VllmRequest
@@ -48,7 +46,6 @@ T = TypeVar("T")
 _WARM_UP: dict[str, Any] = {"prompt": [1] * 8, "max_tokens": 2, "temperature": 0, "logprobs": 1}
 _DEATH_POLL_S = 0.1
 _RETRY_AFTER_S = 5
-_UNREPORTED_S = 10
 
 
 class EngineInstance:
@@ -70,7 +67,6 @@ class EngineInstance:
         self.gate = SequenceGate(llm)
         self._models = state.openai_serving_models
         self._base_name = base_name
-        self._batches_outputs = "output_batching" in applied(llm.vllm_config.additional_config)
         self._endpoints: dict[Endpoint, tuple[type[BaseModel], Callable[[Any], Awaitable[Any]], str]] = {
             Endpoint.COMPLETIONS: (CompletionRequest, state.openai_serving_completion.create_completion, "cmpl"),
             Endpoint.CHAT: (ChatCompletionRequest, state.openai_serving_chat.create_chat_completion, "chatcmpl"),
@@ -156,7 +152,7 @@ class EngineInstance:
         return frozenset(await self._until_dead(self._llm.list_loras()))
 
     async def answer(
-        self, request: EngineRequest, usage: RequestUsage, *, tag: float = 0.0
+        self, request: EngineRequest, usage: RequestUsage, *, start_tag: float = 0.0
     ) -> dict[str, Any] | sse.Events:
         """Run one request on the engine. Its adapter must be loaded.
 
@@ -176,7 +172,7 @@ class EngineInstance:
         vllm_request = VllmRequest.of(request, name, greedy=self._greedy)
         with self._translated(vllm_request):
             body: Any = body_type.model_validate(vllm_request.body(request))
-            body.priority = priority(tag)
+            body.priority = priority(start_tag)
             answer = await handler(body)
             sse.raise_if_cancelled()
             if isinstance(answer, AsyncGenerator):
@@ -188,16 +184,12 @@ class EngineInstance:
             whole = sse.without_nan(whole)
         return {**whole, "model": request.model}
 
-    async def abort(self, request: EngineRequest, usage: RequestUsage) -> None:
-        """Abort what still runs of the request, and count the tokens it had generated. Ended requests are ignored."""
+    async def abort(self, request: EngineRequest) -> None:
+        """Abort what still runs of the request. Ended requests are ignored."""
         if self.dead.is_set():
             return
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(self._ids(request))
-        batched = self._batches_outputs and not request.body.get("stream")
-        sequences = self._log.running(usage) if batched else []
-        if sequences:
-            usage.add_unreported(await self._unreported(sequences))
 
     def fail(self, request: EngineRequest, error: Exception) -> None:
         """End what still runs of the request, or waits at the gate, with an error."""
@@ -213,15 +205,6 @@ class EngineInstance:
         if request.endpoint is Endpoint.CHAT:
             return [prefix]
         return [f"{prefix}-{index}" for index in range(request_size.prompt_count(request.body))]
-
-    async def _unreported(self, sequences: list[str]) -> int:
-        """Return the number of tokens of aborted sequences that the engine had not reported yet."""
-        try:
-            async with asyncio.timeout(_UNREPORTED_S):
-                return int(await self._until_dead(self._llm.engine_core.call_utility_async("tenora_untold", sequences)))
-        except Exception as error:  # noqa: BLE001 - vLLM raises a bare one if the engine hangs, dies or shuts down
-            logger.warning("The last tokens of an abandoned answer are unknown: %r", error)
-            return 0
 
     async def call_workers(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every worker between two steps; see :mod:`app.engine.vllm.worker.extension`.
@@ -255,14 +238,6 @@ class EngineInstance:
     def step_tokens(self) -> int:
         """Maximum tokens of one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)
-
-    def write_statistics(self) -> None:
-        """Flush vLLM's buffered metrics."""
-        if self._llm.logger_manager is None:
-            return
-        for statistics in self._llm.logger_manager.stat_loggers:
-            if isinstance(statistics, BufferedStatistics):
-                statistics.write()
 
     @property
     def running(self) -> int:

@@ -13,18 +13,14 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-from vllm.v1.engine import async_llm
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from app.engine.vllm import hopper
-from app.engine.vllm.patches.cached_lookups import work_out_once
 from app.engine.vllm.patches.ledger import OPTIONAL, applied
-from app.engine.vllm.patches.stats_logger import BufferedStatistics, EngineStatistics
-from app.engine.vllm.patches.stream_events import write_plainly
+from app.engine.vllm.patches.stats_logger import EngineStatistics
 from app.engine.vllm.patches.stream_nulls import omit_nulls
 from app.engine.vllm.requirements import do_without_compiler
-from app.engine.vllm.scheduler.output_batching import TokenStatistics
 from app.engine.vllm.worker.fork_server import EngineContext, end_engines, secrets_hidden
 from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
 
@@ -73,14 +69,11 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
         starting = secrets_hidden()
     else:
         engine_utils.get_mp_context = EngineContext
-    statistics = BufferedStatistics if "buffered_metrics" in patches else EngineStatistics
     # disable_log_stats turns off vLLM's default loggers only. A logger in stat_loggers still runs.
     with starting:
-        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[statistics], disable_log_stats=True)
+        llm = AsyncLLM.from_vllm_config(config, stat_loggers=[EngineStatistics], disable_log_stats=True)
     # Without the cache, every request reads the same variables dozens of times. vLLM's processes enable it themselves.
     envs.enable_envs_cache()
-    if "cached_lookups" in patches:
-        work_out_once(llm)
     return llm, args
 
 
@@ -90,10 +83,5 @@ def _patch_server(config: VllmConfig) -> frozenset[str]:
     if patches != OPTIONAL:
         logger.info("Patches of vLLM that are off: %s", ", ".join(sorted(OPTIONAL - patches)))
     config.scheduler_config.scheduler_cls = SCHEDULER
-    # With speculative decoding, vLLM means to count a step once, not its tokens.
-    if "output_batching" in patches and not config.speculative_config:
-        async_llm.IterationStats = TokenStatistics
     omit_nulls()
-    if "stream_events" in patches:
-        write_plainly()
     return patches

@@ -53,10 +53,6 @@ class RequestUsage:
     prompts: set[int] = field(default_factory=set)
     sequences: dict[Place, SequenceUsage] = field(default_factory=dict)
 
-    def add_unreported(self, tokens: int) -> None:
-        """Count tokens that the engine generated without reporting them."""
-        self.output_tokens += tokens
-
 
 class Follower(Protocol):
     """Observer of a request's sequences. It is called in the event loop, soon after the step."""
@@ -93,10 +89,6 @@ class OutputLog:
             usage.follower = None
             for sequence in usage.sequences.values():
                 self._sequences.pop(sequence.name, None)
-
-    def running(self, usage: RequestUsage) -> list[str]:
-        """Return vLLM's names of the request's sequences that have produced a token and have not ended."""
-        return [sequence.name for sequence in usage.sequences.values() if sequence.name in self._sequences]
 
     def watch(self, processor: Any) -> None:
         """Wrap vLLM's output processor to record every output."""

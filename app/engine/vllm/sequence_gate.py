@@ -52,10 +52,10 @@ class SequenceGate:
         """Announce a request: hold everything of it back until its admission."""
         self._requests[request_id] = _Gated()
 
-    async def open(self, request_id: str, place: Place, tag: float) -> None:
+    async def open(self, request_id: str, place: Place, start_tag: float) -> None:
         """Admit a sequence, now or once vLLM has made it."""
         gated = self._requests[request_id]
-        gated.priorities[place] = priority(tag)
+        gated.priorities[place] = priority(start_tag)
         if not (turn := gated.turn(place[0])).done():
             turn.set_result(None)
         if (sequence := gated.held.pop(place, None)) is not None:

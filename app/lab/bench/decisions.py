@@ -56,20 +56,20 @@ def cost_of_decision(scenario: Scenario, *, steps: int, seed: int = 1) -> float:
         admission.staged(version_id, 0.0)
     running: list[str] = []
     for number in range(scenario.queued + scenario.window):
-        running += admission.enter(_ticket(scenario, chance, number), 0.0)
+        running += admission.enter(_admission_request(scenario, chance, number), 0.0)
     spent = 0
     for number in range(steps):
         now = number * _STEP_S
         ended, output = running.pop(chance.randrange(len(running))), chance.randint(8, 64)
-        ticket = _ticket(scenario, chance, scenario.queued + scenario.window + number)
+        request = _admission_request(scenario, chance, scenario.queued + scenario.window + number)
         began = time.thread_time_ns()
         running += admission.leave(ended, now, output_tokens=output)
-        running += admission.enter(ticket, now)
+        running += admission.enter(request, now)
         spent += time.thread_time_ns() - began
     return spent / 1000 / (2 * steps)
 
 
-def _ticket(scenario: Scenario, chance: random.Random, number: int) -> AdmissionRequest:
+def _admission_request(scenario: Scenario, chance: random.Random, number: int) -> AdmissionRequest:
     return AdmissionRequest(
         request_id=str(number),
         tenant=f"tenant {chance.randrange(scenario.tenants)}",

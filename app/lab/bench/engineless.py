@@ -116,9 +116,6 @@ class NoEngine:
     def report(self) -> StatusReport:
         return StatusReport(self.status(), versions=(), tenants=())
 
-    def write_statistics(self) -> None:
-        """Do nothing: there is nothing to measure."""
-
     def subscribe(self, _listener: Listener) -> None:
         """Do nothing: no event will occur."""
 

@@ -104,7 +104,7 @@ async def _fill(database: Database, minted: list[MintedKey], adapters_each: int)
     async with database.write() as connection:
         await connection.execute(insert(tables.tenants), [_tenant(number) for number in tenant_ids])
         hashes = [(number, key.id, hasher.hash(key.text)) for number, key in zip(tenant_ids, minted, strict=True)]
-        await connection.execute(insert(tables.keys), [_key(*known) for known in hashes])
+        await connection.execute(insert(tables.keys), [_key(*row) for row in hashes])
         await connection.execute(insert(tables.adapters), [_adapter(number, adapters_each) for number in adapter_ids])
         await connection.execute(insert(tables.versions), [_version(number) for number in adapter_ids])
         await connection.execute(insert(tables.aliases), [_alias(number) for number in adapter_ids])

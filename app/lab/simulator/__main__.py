@@ -62,7 +62,7 @@ def simulate(workload: Workload, machine: Machine) -> Outcome:
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=workload.requests)
-        simulation.run(lambda came: progress.update(task, completed=came))
+        simulation.run(lambda arrived: progress.update(task, completed=arrived))
     return Outcome.of(simulation, time.perf_counter() - begun)
 
 

@@ -22,7 +22,7 @@ class Loader:
         slots: plan of the slots, one unit per version.
         parallel: maximum number of versions staged at the same time.
         size: bytes of a version.
-        wanted: waiting versions that cannot get a slot yet, the longest waiting first.
+        to_stage: waiting versions that cannot get a slot yet, the longest waiting first.
         unstaged: callback for each version that can no longer get a slot.
         later: schedules a callback for a time.
         staged: callback for each version that can now be copied into a slot.
@@ -36,13 +36,13 @@ class Loader:
         *,
         parallel: int,
         size: Callable[[int], int],
-        wanted: Callable[[], Iterable[int]],
+        to_stage: Callable[[], Iterable[int]],
         unstaged: Callable[[int], None],
         later: Callable[[float, Callable[[float], None]], None],
         staged: Callable[[int, float], None],
     ) -> None:
         self._host, self._slots, self._costs, self._parallel, self._size = host, slots, costs, parallel, size
-        self._wanted, self._unstaged, self._later, self._staged = wanted, unstaged, later, staged
+        self._to_stage, self._unstaged, self._later, self._staged = to_stage, unstaged, later, staged
         #: Versions on the disk, True once their fetch is complete.
         self._disk: dict[int, bool] = {}
         #: Versions that wait for a slot, True while they have a lease on host memory.
@@ -133,7 +133,7 @@ class Loader:
         self._slots.release(version_id, now=now)
 
     def _next(self) -> int:
-        for version_id in self._wanted():
+        for version_id in self._to_stage():
             if version_id in self._missing:
                 return version_id
         raise BrokenPromise(f"{len(self._missing)} versions wait unstaged, and the scheduler wants none of them.")

@@ -53,7 +53,7 @@ class Simulation:
             machine.costs,
             parallel=machine.loads,
             size=self._size,
-            wanted=scheduler.wanted,
+            to_stage=scheduler.versions_to_stage,
             unstaged=self._unstaged,
             later=self._at,
             staged=self._staged,
@@ -82,7 +82,7 @@ class Simulation:
         Raises:
             BrokenPromise: the scheduler admitted a request that cannot run, or left requests waiting forever.
         """
-        arrivals, came = self.workload.arrivals(), 0
+        arrivals, arrived = self.workload.arrivals(), 0
         arrival = next(arrivals, None)
         while arrival or self._timers or not self.engine.idle:
             due = self._due(arrival)
@@ -93,9 +93,9 @@ class Simulation:
             while due <= self.engine.now:
                 if arrival and arrival.at == due:
                     self._arrive(arrival)
-                    arrival, came = next(arrivals, None), came + 1
-                    if not came % _REPORTED:
-                        progress(came)
+                    arrival, arrived = next(arrivals, None), arrived + 1
+                    if not arrived % _REPORTED:
+                        progress(arrived)
                 else:
                     heapq.heappop(self._timers)[2](due)
                 due = self._due(arrival)
@@ -103,7 +103,7 @@ class Simulation:
             self.fairness.passed(self.engine.now)
         if self._jobs:
             raise BrokenPromise(f"{len(self._jobs)} requests wait, and nothing will admit them.")
-        progress(came)
+        progress(arrived)
 
     def _due(self, arrival: Arrival | None) -> float:
         timer = self._timers[0][0] if self._timers else math.inf
@@ -115,7 +115,7 @@ class Simulation:
     def _arrive(self, arrival: Arrival) -> None:
         job = Job(str(next(self._numbers)), arrival)
         try:
-            admitted = self._decide(self._scheduler.enter, self._ticket(job), arrival.at)
+            admitted = self._decide(self._scheduler.enter, self._admission_request(job), arrival.at)
         except Refused as refusal:
             self.refused[refusal.scope] += 1
             return
@@ -127,7 +127,7 @@ class Simulation:
         if arrival.patience_s < math.inf:
             self._at(arrival.at + arrival.patience_s, lambda now: self._cancel(job, now))
 
-    def _ticket(self, job: Job) -> AdmissionRequest:
+    def _admission_request(self, job: Job) -> AdmissionRequest:
         arrival = job.arrival
         return AdmissionRequest(
             request_id=job.request_id,

@@ -109,7 +109,7 @@ class Watch:
         self._slots, self._max_age_s = slots, max_age_s
         #: Line of waiting versions' places in order, and the waiter at each place.
         self._line: list[tuple[float, int]] = []
-        self._standing: dict[tuple[float, int], _Waiter] = {}
+        self._by_place: dict[tuple[float, int], _Waiter] = {}
         #: Places of waiting versions that cannot be copied yet.
         self._cold: list[tuple[float, int]] = []
         self._waiters: dict[int, _Waiter] = {}
@@ -197,16 +197,16 @@ class Watch:
         waiter.before = len(self._line) - len(self._cold) + bisect_left(self._cold, waiter.place)
         stands = bisect_left(self._line, waiter.place)
         for behind in self._line[stands:]:
-            self._standing[behind].before += 1
+            self._by_place[behind].before += 1
         self._line.insert(stands, waiter.place)
         if math.isnan(since):
             insort(self._cold, waiter.place)
-        self._standing[waiter.place] = waiter
+        self._by_place[waiter.place] = waiter
 
     def _leave_line(self, version_id: int) -> None:
         waiter = self._waiters.pop(version_id)
         del self._line[bisect_left(self._line, waiter.place)]
-        del self._standing[waiter.place]
+        del self._by_place[waiter.place]
         if math.isnan(waiter.since):
             del self._cold[bisect_left(self._cold, waiter.place)]
 

@@ -59,7 +59,7 @@ class AuditService:
 
     Attributes:
         intact: false once the newest seal that this server knows is missing.
-        accesses: log of requests that change nothing.
+        access_log: log of requests that change nothing.
 
     Raises (every method):
         RegistryUnavailable
@@ -69,7 +69,7 @@ class AuditService:
         self._database, self._clock, self._witness = database, clock, witness
         self._keys = peppers.derived("audit", "seals")
         self.intact = True
-        self.accesses = AccessLog(database, clock=clock)
+        self.access_log = AccessLog(database, clock=clock)
 
     async def seal(self) -> int:
         """Seal the rows whose transactions have settled.

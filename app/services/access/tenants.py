@@ -174,4 +174,4 @@ def _snapshot(tenant: Tenant | None) -> dict[str, object] | None:
     shown: dict[str, object] = {"name": tenant.name, "disabled": tenant.disabled}
     # Values that were never set are left out of the audit trail.
     shown |= ({"quota": limits} if limits else {}) | ({"weight": tenant.weight} if tenant.weight != 1 else {})
-    return shown | ({"limits": tenant.limits.given} if tenant.limits.given else {})
+    return shown | ({"limits": tenant.limits.as_json} if tenant.limits.as_json else {})

@@ -23,13 +23,13 @@ class BodyReader:
     """
 
     def __init__(self) -> None:
-        self._turns = FairSemaphore(1)
+        self._semaphore = FairSemaphore(1)
 
     async def parse(self, raw: bytes, *, share: str, before: Callable[[], None]) -> dict[str, Any]:
         """Parse a JSON object.
 
         Args:
-            share: tenant that uses the turn.
+            share: tenant that holds the permit.
             before: callback at the start of this body's turn; it may refuse the request.
 
         Raises:
@@ -51,7 +51,7 @@ class BodyReader:
             Exception: any error of ``parse`` or ``before``.
         """
         try:
-            async with self._turns.place(share, patience_s=_PATIENCE_S):
+            async with self._semaphore.permit(share, patience_s=_PATIENCE_S):
                 before()
                 return await asyncio.to_thread(parse)
         except QueueFull:

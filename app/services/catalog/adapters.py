@@ -153,8 +153,8 @@ class AdapterService:
                     action="adapter.limit",
                     tenant=tenant,
                     subject=adapter,
-                    before={"limits": old.limits.given},
-                    after={"limits": new.limits.given},
+                    before={"limits": old.limits.as_json},
+                    after={"limits": new.limits.as_json},
                 )
         return new
 

@@ -4,7 +4,7 @@ The engine knows which requests run on a version, and drops the version after th
 requests that have resolved the version and have not reached the engine yet. A deletion therefore waits for them.
 It starts to wait once the registry no longer shows the version::
 
-    request    reading() ---- resolve ---- engine.answer (leases) ----> left
+    request    lookup() ---- resolve ---- engine.answer (leases) ----> left
     deletion            row deleted -> barrier() .......... passed ----> unload, verify
 
 Later requests do not find the version in the registry. The wait is the grace period of read-copy-update.
@@ -19,18 +19,18 @@ class InFlightLookup:
 
     Attributes:
         version_id: id of the resolved version; None while it is unknown.
-        elsewhere: whether the request turned out to need no version.
+        is_base: True if the name resolved to the base model, which needs no version.
     """
 
-    __slots__ = ("elsewhere", "version_id")
+    __slots__ = ("is_base", "version_id")
 
     def __init__(self) -> None:
         self.version_id: int | None = None
-        self.elsewhere = False
+        self.is_base = False
 
-    def found(self, version_id: int | None) -> None:
+    def resolved(self, version_id: int | None) -> None:
         """Record the resolved version; None for the base model."""
-        self.version_id, self.elsewhere = version_id, version_id is None
+        self.version_id, self.is_base = version_id, version_id is None
 
 
 class InFlightLookups:
@@ -40,14 +40,14 @@ class InFlightLookups:
         self._active: set[InFlightLookup] = set()
 
     @contextmanager
-    def reading(self) -> Iterator[InFlightLookup]:
+    def lookup(self) -> Iterator[InFlightLookup]:
         """Read section: enclose the lookup of a version and the call that leases it in the engine."""
-        reader = InFlightLookup()
-        self._active.add(reader)
+        lookup = InFlightLookup()
+        self._active.add(lookup)
         try:
-            yield reader
+            yield lookup
         finally:
-            self._active.discard(reader)
+            self._active.discard(lookup)
 
     def barrier(self, version_ids: Collection[int]) -> "Barrier":
         """Start a grace period for the current lookups that may lead to one of these versions."""
@@ -63,8 +63,8 @@ class Barrier:
 
     @property
     def passed(self) -> bool:
-        self._waited_for = {reader for reader in self._waited_for if reader in self._active and self._matters(reader)}
+        self._waited_for = {lookup for lookup in self._waited_for if lookup in self._active and self._matters(lookup)}
         return not self._waited_for
 
-    def _matters(self, reader: InFlightLookup) -> bool:
-        return not reader.elsewhere and (reader.version_id is None or reader.version_id in self._version_ids)
+    def _matters(self, lookup: InFlightLookup) -> bool:
+        return not lookup.is_base and (lookup.version_id is None or lookup.version_id in self._version_ids)

@@ -48,19 +48,19 @@ async def check_free(connection: AsyncConnection, leaving: Leaving) -> None:
     """Refuse while anything holds the versions. The tenant's row must be locked.
 
     Raises:
-        Conflict: the message names every holder.
+        Conflict: the message names every reference.
     """
-    holders = [
+    references = [
         f"the alias {alias!r}" for alias, targets in leaving.adapter.aliases.items() if set(targets) & set(leaving.ids)
     ]
     canaries = await version_references.running_canaries(connection, leaving.adapter.id, leaving.ids.values())
-    holders += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
+    references += [f"the canary of the alias {alias!r}" for alias in sorted(canaries)]
     numbers = {version_id: number for number, version_id in leaving.ids.items()}
     pins = await version_references.pinned(connection, leaving.ids.values())
-    holders += [f"the pin of {leaving.adapter.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
-    if holders:
+    references += [f"the pin of {leaving.adapter.name}@{number}" for number in sorted(numbers[pin] for pin in pins)]
+    if references:
         raise Conflict(
-            f"{leaving.name} is held by {', '.join(holders)}. Release it first, or send force=true.", param="force"
+            f"{leaving.name} is held by {', '.join(references)}. Release it first, or send force=true.", param="force"
         )
 
 

@@ -33,9 +33,9 @@ class RetirementService:
     """
 
     def __init__(
-        self, database: Database, engine: Residency, readers: InFlightLookups, *, clock: Clock = utc_now
+        self, database: Database, engine: Residency, in_flight: InFlightLookups, *, clock: Clock = utc_now
     ) -> None:
-        self._database, self._engine, self._readers, self._clock = database, engine, readers, clock
+        self._database, self._engine, self._in_flight, self._clock = database, engine, in_flight, clock
 
     async def retire(self, tenant: str, adapter: str, number: int, *, reason: str, force: bool, actor: str) -> Version:
         """Retire a version: it gets no new requests, running ones finish, and its bytes stay.
@@ -100,8 +100,8 @@ class RetirementService:
             return await version_or_404(connection, adapter_row, number)
 
     async def _smoke(self, version: Version) -> None:
-        with self._readers.reading() as reader:
-            reader.found(version.key.version_id)
+        with self._in_flight.lookup() as lookup:
+            lookup.resolved(version.key.version_id)
             reasons = refusals(await self._engine.smoke(version.key), version)
         if reasons:
             raise AdapterRejected(reasons)

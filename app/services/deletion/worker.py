@@ -36,7 +36,7 @@ class DeletionWorker:
 
     Args:
         node: id of this node, see :mod:`app.wiring.node`.
-        readers: in-flight lookups of this process.
+        in_flight: in-flight lookups of this process.
         forget: callback with versions that no request can find any more, before they leave the engine.
 
     Raises (``catch_up``, ``advance``, ``leave_engine``, ``leave_disk``, ``end``):
@@ -49,14 +49,14 @@ class DeletionWorker:
         engine: Residency,
         cache: DiskCache,
         blobs: BlobService,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         node: str,
         *,
         forget: Forget | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
-        self._readers, self._node, self._forget, self._clock = readers, node, forget, clock
+        self._in_flight, self._node, self._forget, self._clock = in_flight, node, forget, clock
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
         self._passing = asyncio.Lock()
@@ -105,7 +105,7 @@ class DeletionWorker:
         if barrier is None:
             # New requests cannot find the versions any more, not even in a cache. Wait for the lookups in flight.
             self._database.invalidate()
-            barrier = self._barriers[deletion.id] = self._readers.barrier(deletion.version_ids)
+            barrier = self._barriers[deletion.id] = self._in_flight.barrier(deletion.version_ids)
         if not barrier.passed:
             return False
         if self._forget:

@@ -16,12 +16,12 @@ class Decision:
 
     Attributes:
         outcome: reservation, or the limit that the request exceeds.
-        standing: rate-limit status of tenant and key after the decision; an adapter's is left out, as it would reveal
-            other callers' usage.
+        rate_limits: rate limit status of tenant and key after the decision. The adapter's is left out, as it would
+            reveal other callers' usage.
     """
 
     outcome: Reservation | LimitBreach
-    standing: RateLimitStatus
+    rate_limits: RateLimitStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Accounts(Protocol):
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the refusal of any request whose request rate this server knows to be exceeded. Reserves nothing."""
 
-    def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
+    def settle(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         """Return the unused part of a finished request's reservation. Call it once for each; it never blocks."""
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
@@ -62,7 +62,7 @@ class Accounts(Protocol):
     async def restore(self) -> None:
         """Recover the usage from before this process. Call it once, before the first request."""
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Run maintenance. Call it every few seconds."""
 
     async def close(self) -> None:
@@ -75,12 +75,12 @@ def decide(
     """Run an admission check on a limiter that holds the accounts."""
     try:
         outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
-    except LimitBreach as exceeded:
-        outcome = exceeded
-    return Decision(outcome, standing(limiter, limits, now, at))
+    except LimitBreach as breach:
+        outcome = breach
+    return Decision(outcome, rate_limit_status(limiter, limits, now, at))
 
 
-def standing(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
+def rate_limit_status(limiter: Limiter, limits: Mapping[Subject, Limits], now: float, at: datetime) -> RateLimitStatus:
     """Return the rate-limit status of a request's tenant and key."""
     own = {subject: limit for subject, limit in limits.items() if subject[0] != "adapter"}
-    return limiter.standing(own, now, at)
+    return limiter.rate_limit_status(own, now, at)

@@ -18,11 +18,11 @@ async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]
     if not records or connection.dialect.name != "postgresql":
         return
     await limit_accounts.lock_reclaimed(connection, alone=False)
-    grants = await limit_accounts.take_reclaimed(connection, [record.request_id for record in records])
+    reservations = await limit_accounts.take_reclaimed(connection, [record.request_id for record in records])
     used = [
-        (grant, record.prompt_tokens + record.output_tokens, record.cost)
+        (reservation, record.prompt_tokens + record.output_tokens, record.cost)
         for record in records
-        if (grant := grants.get(record.request_id))
+        if (reservation := reservations.get(record.request_id))
     ]
     if used:
         await charge(connection, used, minute=False)
@@ -38,12 +38,14 @@ async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, 
     """
     at, subjects = (
         await limit_accounts.moment(connection),
-        {subject for grant, *_ in used for subject in grant.subjects},
+        {subject for reservation, *_ in used for subject in reservation.subjects},
     )
     locked = await limit_accounts.lock(connection, subjects)
     accounts = {subject: account for subject, account in locked.items() if account}
     limiter = Limiter(accounts)
-    for grant, tokens, cost in used:
-        counted = replace(grant, subjects=tuple(subject for subject in grant.subjects if subject in accounts))
+    for reservation, tokens, cost in used:
+        counted = replace(
+            reservation, subjects=tuple(subject for subject in reservation.subjects if subject in accounts)
+        )
         limiter.charge(counted, tokens, cost, at.timestamp(), at, minute=minute)
     await limit_accounts.save(connection, limiter.accounts, subjects)

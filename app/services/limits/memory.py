@@ -15,7 +15,7 @@ from app.domain.limits.limiter import LimitBreach, Limiter, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.minute_window import SPAN_S
 from app.domain.limits.remaining import Left, left
-from app.services.limits.accounts import Decision, Health, decide, standing
+from app.services.limits.accounts import Decision, Health, decide, rate_limit_status
 
 #: Accounts to tidy in one pass. Otherwise an unused key keeps its last minute, step by step, until the month is over.
 _TIDIED = 1000
@@ -41,12 +41,12 @@ class MemoryAccounts:
         now, at = self._monotonic(), self._clock()
         try:
             self._limiter.check_requests(limits, now, at)
-        except LimitBreach as exceeded:
-            return Decision(exceeded, standing(self._limiter, limits, now, at))
+        except LimitBreach as breach:
+            return Decision(breach, rate_limit_status(self._limiter, limits, now, at))
         return None
 
-    def settle(self, _request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
-        self._limiter.settle(grant, tokens, self._monotonic(), self._clock(), cost=cost)
+    def settle(self, _request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        self._limiter.settle(reservation, tokens, self._monotonic(), self._clock(), cost=cost)
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
@@ -62,11 +62,11 @@ class MemoryAccounts:
                 self._limiter.restore(subject, used, now, at)
         for record, adapter_id in recent:
             # A clock that was set back must not keep them counted for longer than a minute.
-            came = min(now, now - (at - record.at).total_seconds())
+            arrived_s = min(now, now - (at - record.at).total_seconds())
             for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):
-                self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, came, at)
+                self._limiter.restore_request(subject, record.prompt_tokens + record.output_tokens, arrived_s, at)
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         self._limiter.tidy(self._monotonic(), self._clock(), _TIDIED)
 
     async def close(self) -> None:

@@ -22,13 +22,13 @@ _MARGIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    exceeded: LimitBreach
+    breach: LimitBreach
     reset_s: float
     asked_at: float
 
     @property
     def until(self) -> float:
-        return self.asked_at + (self.exceeded.retry_after_s or 0.0) - _MARGIN_S
+        return self.asked_at + (self.breach.retry_after_s or 0.0) - _MARGIN_S
 
 
 class RefusalCache:
@@ -50,24 +50,24 @@ class RefusalCache:
         Args:
             asked_at: monotonic time in seconds just before the decision.
         """
-        exceeded, rate = decision.outcome, decision.standing.requests
-        if isinstance(exceeded, LimitBreach) and exceeded.name == _NAME and exceeded.retry_after_s is not None:
-            self._refusals[exceeded.subject] = _Refusal(exceeded, rate.reset_s if rate else 0.0, asked_at)
+        breach, rate = decision.outcome, decision.rate_limits.requests
+        if isinstance(breach, LimitBreach) and breach.name == _NAME and breach.retry_after_s is not None:
+            self._refusals[breach.subject] = _Refusal(breach, rate.reset_s if rate else 0.0, asked_at)
 
     def find(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the cached refusal of a request with these limits, or None."""
         now = self._monotonic()
         for subject, limit in limits.items():
             refusal = self._refusals.get(subject)
-            if refusal and refusal.exceeded.allowed == limit.requests_per_minute:
+            if refusal and refusal.breach.allowed == limit.requests_per_minute:
                 return _later(refusal, now - refusal.asked_at)
         return None
 
 
 def _later(refusal: _Refusal, elapsed_s: float) -> Decision:
-    old = refusal.exceeded
+    old = refusal.breach
     wait_s = (old.retry_after_s or 0.0) - elapsed_s
-    exceeded = LimitBreach(old.subject, old.name, old.found, old.allowed, wait_s)
+    breach = LimitBreach(old.subject, old.name, old.found, old.allowed, wait_s)
     # The remaining tokens are not known here, and an adapter's figures are private.
     shown = None if old.subject[0] == "adapter" else RateStatus(old.allowed, 0, max(0.0, refusal.reset_s - elapsed_s))
-    return Decision(exceeded, RateLimitStatus(shown, None))
+    return Decision(breach, RateLimitStatus(shown, None))

@@ -33,8 +33,8 @@ class Permit:
     """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens."""
 
     request_id: str
-    grant: Reservation
-    standing: RateLimitStatus
+    reservation: Reservation
+    rate_limits: RateLimitStatus
     price: Price
 
 
@@ -86,7 +86,7 @@ class LimitService:
             LimitExceeded
         """
         if refused := self.accounts.refusal(_limits(caller, version)):
-            self._granted(refused, shared=_shared(caller, version))
+            self._reservation_of(refused, shared=_shared(caller, version))
 
     async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
         """Reserve the most that a request can use, under all its limits or none.
@@ -106,9 +106,9 @@ class LimitService:
         most = self._most_tokens(request) if counted else TokenBound(0, 0)
         cost = price.most(most.prompt, most.output)
         decision = await self.accounts.take(request.request_id, limits, most.prompt + most.output, cost)
-        grant = self._granted(decision, shared=_shared(caller, version))
+        reservation = self._reservation_of(decision, shared=_shared(caller, version))
         self._uncounted.discard(request.request_id)
-        return Permit(request.request_id, grant, decision.standing, price)
+        return Permit(request.request_id, reservation, decision.rate_limits, price)
 
     @asynccontextmanager
     async def without_tokens(
@@ -124,12 +124,12 @@ class LimitService:
         """
         limits = {subject: limit.of_requests for subject, limit in _limits(caller, version).items()}
         decision = await self.accounts.take(request_id, limits, 0)
-        grant = self._granted(decision, shared=_shared(caller, version))
+        reservation = self._reservation_of(decision, shared=_shared(caller, version))
         self._uncounted.discard(request_id)
         try:
-            yield decision.standing
+            yield decision.rate_limits
         finally:
-            self.accounts.settle(request_id, grant, 0)
+            self.accounts.settle(request_id, reservation, 0)
 
     async def left(self, caller: Caller) -> dict[str, list[Left]]:
         """Return the remaining allowance of the caller's tenant and key, under ``tenant`` and ``key``.
@@ -147,19 +147,19 @@ class LimitService:
             tokens: number of tokens used.
             cost: cost in picos (see :mod:`app.domain.money`).
         """
-        self.accounts.settle(permit.request_id, permit.grant, tokens, cost)
+        self.accounts.settle(permit.request_id, permit.reservation, tokens, cost)
 
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
         limits = {subject: limit.of_requests for subject, limit in _limits(caller, None).items()}
-        if isinstance(error, Limited) or not any(limit.given for limit in limits.values()):
+        if isinstance(error, Limited) or not any(limit.as_json for limit in limits.values()):
             return
-        grant = self._granted(await self.accounts.take(request_id, limits, 0))
-        self.accounts.settle(request_id, grant, 0)
+        reservation = self._reservation_of(await self.accounts.take(request_id, limits, 0))
+        self.accounts.settle(request_id, reservation, 0)
 
-    def _granted(self, decision: Decision, *, shared: bool = False) -> Reservation:
+    def _reservation_of(self, decision: Decision, *, shared: bool = False) -> Reservation:
         if isinstance(decision.outcome, LimitBreach):
             self.refused[decision.outcome.name] += 1
-            raise _refusal(decision.outcome, decision.standing, shared=shared)
+            raise _refusal(decision.outcome, decision.rate_limits, shared=shared)
         return decision.outcome
 
 
@@ -173,31 +173,31 @@ def _shared(caller: Caller, version: ResolvedVersion | None) -> bool:
     return version is not None and version.owner != caller.tenant_slug
 
 
-def _refusal(exceeded: LimitBreach, standing: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:
-    if shared and exceeded.subject[0] == "adapter":
-        return _refusal_of_owner(exceeded, standing)
-    found, allowed = exceeded.found, exceeded.allowed
-    numbers = (amount_text(found), amount_text(allowed)) if exceeded.name in COSTS else (found, allowed)
-    limit = f"the limit of this {exceeded.subject[0]} is {numbers[1]}"
-    text = f"{exceeded.name} would be {numbers[0]} with this request; {limit}."
-    if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
+def _refusal(breach: LimitBreach, rate_limits: RateLimitStatus, *, shared: bool) -> Limited | InvalidRequest:
+    if shared and breach.subject[0] == "adapter":
+        return _refusal_of_owner(breach, rate_limits)
+    found, allowed = breach.found, breach.allowed
+    numbers = (amount_text(found), amount_text(allowed)) if breach.name in COSTS else (found, allowed)
+    limit = f"the limit of this {breach.subject[0]} is {numbers[1]}"
+    text = f"{breach.name} would be {numbers[0]} with this request; {limit}."
+    if breach.retry_after_s is None and breach.name in _TOKENS:
         return InvalidRequest(f"{text} {_NEVER_FITS}", param="max_tokens")
-    kind = _kind(exceeded)
+    kind = _kind(breach)
     # A limit of 0 does not reset with time, but it may be changed.
-    retry_after = math.ceil(SPAN_S if exceeded.retry_after_s is None else max(1, exceeded.retry_after_s))
-    return kind(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
+    retry_after = math.ceil(SPAN_S if breach.retry_after_s is None else max(1, breach.retry_after_s))
+    return kind(f"{text} {_WAIT}", param=breach.name, retry_after=retry_after, rate_limits=rate_limits)
 
 
-def _refusal_of_owner(exceeded: LimitBreach, standing: RateLimitStatus) -> Limited | InvalidRequest:
+def _refusal_of_owner(breach: LimitBreach, rate_limits: RateLimitStatus) -> Limited | InvalidRequest:
     """Build the refusal for a tenant with a shared adapter. Figures are left out: they would reveal others' usage."""
-    text = f"{exceeded.name} would be above the limit that the adapter's owner has set."
-    if exceeded.retry_after_s is None and exceeded.name in _TOKENS:
+    text = f"{breach.name} would be above the limit that the adapter's owner has set."
+    if breach.retry_after_s is None and breach.name in _TOKENS:
         return InvalidRequest(f"{text} {_NEVER_FITS}", param="max_tokens")
     # The reset of a minute depends on other callers' requests. All other resets are the same for every caller.
-    wait_s = None if exceeded.name in _MINUTES else exceeded.retry_after_s
+    wait_s = None if breach.name in _MINUTES else breach.retry_after_s
     retry_after = math.ceil(SPAN_S if wait_s is None else wait_s)
-    return _kind(exceeded)(f"{text} {_WAIT}", param=exceeded.name, retry_after=retry_after, standing=standing)
+    return _kind(breach)(f"{text} {_WAIT}", param=breach.name, retry_after=retry_after, rate_limits=rate_limits)
 
 
-def _kind(exceeded: LimitBreach) -> type[Limited]:
-    return BudgetExceeded if exceeded.name in _BUDGETS else LimitExceeded
+def _kind(breach: LimitBreach) -> type[Limited]:
+    return BudgetExceeded if breach.name in _BUDGETS else LimitExceeded

@@ -87,7 +87,7 @@ class SharedAccounts:
         self._transaction = asyncio.Lock()
 
     async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        bound = {subject: limit for subject, limit in limits.items() if limit.given}
+        bound = {subject: limit for subject, limit in limits.items() if limit.as_json}
         if not bound:
             return Decision(Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None))
         if self._admit and not self._available:
@@ -117,10 +117,10 @@ class SharedAccounts:
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         return self._refusals.find(limits) if self._available or not self._admit else None
 
-    def settle(self, request_id: str, grant: Reservation, tokens: int, cost: int = 0) -> None:
-        if grant.step == _UNCOUNTED:
-            self._debts.append((grant, tokens, cost))
-        elif grant.subjects:
+    def settle(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        if reservation.step == _UNCOUNTED:
+            self._debts.append((reservation, tokens, cost))
+        elif reservation.subjects:
             self._ended[request_id] = tokens, cost
             self._work()
 
@@ -151,7 +151,7 @@ class SharedAccounts:
             await limit_accounts.expire(connection, self._node_id, await limit_accounts.moment(connection))
         await self._reclaim_all()
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
             await limit_accounts.renew(connection, self._node_id, at + timedelta(seconds=LEASE_S))
@@ -183,7 +183,7 @@ class SharedAccounts:
                 try:
                     decisions = await self._decide(pending, ended)
                 except Exception as error:  # noqa: BLE001 - passed to all waiters, which would wait forever otherwise
-                    self._ended = ended | self._ended  # retried by ``tend`` at the latest
+                    self._ended = ended | self._ended  # retried by ``maintain`` at the latest
                     self._note(available=not isinstance(error, RegistryUnavailable))
                     _refuse(pending, error)
                     if not self._pending:
@@ -198,13 +198,13 @@ class SharedAccounts:
     async def _decide(self, pending: list[_PendingRequest], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
-            now, grants = at.timestamp(), await limit_accounts.take_grants(connection, ended)
+            now, to_settle = at.timestamp(), await limit_accounts.take_reservations(connection, ended)
             subjects = {subject for request in pending for subject in request.limits}
-            subjects |= {subject for grant in grants.values() for subject in grant.subjects}
+            subjects |= {subject for reservation in to_settle.values() for subject in reservation.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
-            for request_id, grant in grants.items():
+            for request_id, reservation in to_settle.items():
                 tokens, cost = ended[request_id]
-                limiter.settle(grant, tokens, now, at, cost=cost)
+                limiter.settle(reservation, tokens, now, at, cost=cost)
             decisions = [decide(limiter, request.limits, request.tokens, request.cost, now, at) for request in pending]
             await limit_accounts.save(connection, limiter.accounts, subjects)
             reservations = {
@@ -213,7 +213,9 @@ class SharedAccounts:
                 if not isinstance(decision.outcome, LimitBreach)
             }
             expires_at = at + timedelta(seconds=LEASE_S)
-            await limit_accounts.add_grants(connection, reservations, node_id=self._node_id, expires_at=expires_at)
+            await limit_accounts.add_reservations(
+                connection, reservations, node_id=self._node_id, expires_at=expires_at
+            )
         return decisions
 
     async def _charge(self) -> None:
@@ -252,15 +254,15 @@ class SharedAccounts:
             if not (expired := await limit_accounts.take_expired(connection, at, limit=_BATCH)):
                 return False
             await limit_accounts.lock_reclaimed(connection, alone=True)
-            subjects = {subject for grant in expired.values() for subject in grant.subjects}
+            subjects = {subject for reservation in expired.values() for subject in reservation.subjects}
             limiter = Limiter(await _accounts(connection, subjects, at.timestamp(), at))
             # A request that was never settled may have a usage record, or the record may still be on its way.
             used = await usage.used_by(connection, expired)
-            late = {request_id: grant for request_id, grant in expired.items() if request_id not in used}
+            late = {request_id: reservation for request_id, reservation in expired.items() if request_id not in used}
             await limit_accounts.add_reclaimed(connection, late, at)
-            for request_id, grant in expired.items():
+            for request_id, reservation in expired.items():
                 tokens, cost = used.get(request_id, (0, 0))
-                limiter.settle(grant, tokens, at.timestamp(), at, cost=cost)
+                limiter.settle(reservation, tokens, at.timestamp(), at, cost=cost)
             await limit_accounts.save(connection, limiter.accounts, subjects)
         return len(expired) == _BATCH
 

@@ -41,7 +41,7 @@ class LostBytes:
         missing = sum(version.missing for version in lost)
         return {"missing": missing, "damaged": len(lost) - missing}
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Report new losses, and allow fetches of versions whose bytes are back.
 
         Raises:

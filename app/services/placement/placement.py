@@ -31,7 +31,7 @@ class PlacementService:
     """Loads the pins and the preload list into this server's engine.
 
     Args:
-        readers: in-flight look-ups of this process, so that a deletion sees versions that are being loaded here.
+        in_flight: in-flight look-ups of this process, so that a deletion sees versions that are being loaded here.
         preload: the setting: ``tenant/adapter``, each with ``:alias`` or ``@number`` if not the default.
 
     Attributes:
@@ -43,13 +43,13 @@ class PlacementService:
         database: Database,
         engine: _Engine,
         adapters: AdapterService,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         *,
         preload: tuple[str, ...],
         base_digest: str,
         lora_head: bool = False,
     ) -> None:
-        self._database, self._engine, self._adapters, self._readers = database, engine, adapters, readers
+        self._database, self._engine, self._adapters, self._in_flight = database, engine, adapters, in_flight
         self._preload_names, self._base_digest, self._head = preload, base_digest, lora_head
         self.preloads: tuple[Preload, ...] = ()
         #: Version id -> last error of its pin, so that a repeated error is logged once.
@@ -87,8 +87,8 @@ class PlacementService:
 
     async def _pin(self, pin: Pin) -> None:
         version_id, name = pin.key.version_id, f"{pin.tenant}/{pin.adapter}@{pin.number}"
-        with self._readers.reading() as reader:
-            reader.found(version_id)
+        with self._in_flight.lookup() as lookup:
+            lookup.resolved(version_id)
             async with self._database.read() as connection:
                 # A deletion that starts after this point waits until the version is loaded, and then unloads it.
                 if await pins_repo.find_pin(connection, version_id) is None:
@@ -102,7 +102,7 @@ class PlacementService:
 
     async def _preload(self, name: str) -> Preload:
         versions, problem = [], None
-        with self._readers.reading():
+        with self._in_flight.lookup():
             try:
                 candidates = await self._resolve(name)
             except (NotFound, RegistryUnavailable) as error:

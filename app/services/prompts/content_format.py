@@ -36,12 +36,14 @@ def reads_parts(tree: nodes.Template) -> bool:
 def _content_arguments(tree: nodes.Template, macro: nodes.Macro, turns: set[str]) -> set[str]:
     """Return the arguments of a macro that some call sets to the content of a message."""
     names = [argument.name for argument in macro.args]
-    found: set[str] = set()
+    content_arguments: set[str] = set()
     for call in tree.find_all(nodes.Call):
         if _named(call.node) and call.node.name == macro.name:
-            given = [*zip(names, call.args, strict=False), *((pair.key, pair.value) for pair in call.kwargs)]
-            found |= {name for name, value in given if name in names and _reads(value, turns, "content")}
-    return found
+            arguments = [*zip(names, call.args, strict=False), *((pair.key, pair.value) for pair in call.kwargs)]
+            content_arguments |= {
+                name for name, value in arguments if name in names and _reads(value, turns, "content")
+            }
+    return content_arguments
 
 
 def _assigned(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:

@@ -56,7 +56,7 @@ class TemplatePool:
             output_bytes=limits.template_output_bytes,
         )
         self._places = asyncio.Semaphore(limits.template_workers)
-        self._turns = _Turns(max(1, limits.template_workers // 2))
+        self._owners = _OwnerSemaphores(max(1, limits.template_workers // 2))
         self._idle: list[_Worker] = []
         self._work: set[asyncio.Task[dict[str, Any]]] = set()
 
@@ -80,11 +80,11 @@ class TemplatePool:
             Busy: a worker failed.
         """
         request = {"template": template, "messages": messages, "tools": tools, "variables": dict(variables)}
-        await self._turns.acquire(owner)
+        await self._owners.acquire(owner)
         try:
             await self._places.acquire()
         except BaseException:
-            self._turns.release(owner)
+            self._owners.release(owner)
             raise
         # An exchange with a worker cannot be interrupted, so it runs to its end even if the caller is cancelled.
         work = asyncio.create_task(self._exchange(json.dumps(request).encode()))
@@ -106,7 +106,7 @@ class TemplatePool:
     def _finished(self, work: "asyncio.Task[dict[str, Any]]", owner: str) -> None:
         self._work.discard(work)
         self._places.release()
-        self._turns.release(owner)
+        self._owners.release(owner)
         if not work.cancelled():
             work.exception()  # mark as retrieved: the caller raises it, unless it was cancelled
 
@@ -167,33 +167,33 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class _Turn:
-    places: asyncio.Semaphore
+class _OwnerSemaphore:
+    permits: asyncio.Semaphore
     users: int = field(default=0)
 
 
-class _Turns:
+class _OwnerSemaphores:
     """Semaphore per owner: at most ``places`` holders. Owners without holders or waiters are dropped."""
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._turns: dict[str, _Turn] = {}
+        self._semaphores: dict[str, _OwnerSemaphore] = {}
 
     async def acquire(self, owner: str) -> None:
-        turn = self._turns.setdefault(owner, _Turn(asyncio.Semaphore(self._places)))
-        turn.users += 1
+        semaphore = self._semaphores.setdefault(owner, _OwnerSemaphore(asyncio.Semaphore(self._places)))
+        semaphore.users += 1
         try:
-            await turn.places.acquire()
+            await semaphore.permits.acquire()
         except BaseException:
             self._leave(owner)
             raise
 
     def release(self, owner: str) -> None:
-        self._turns[owner].places.release()
+        self._semaphores[owner].permits.release()
         self._leave(owner)
 
     def _leave(self, owner: str) -> None:
-        turn = self._turns[owner]
-        turn.users -= 1
-        if turn.users == 0:
-            del self._turns[owner]
+        semaphore = self._semaphores[owner]
+        semaphore.users -= 1
+        if semaphore.users == 0:
+            del self._semaphores[owner]

@@ -107,12 +107,12 @@ def load_tokenizer(base: Path) -> BaseTokenizer | None:
         tokenizer = _llama(stored, config, tokenizer)
     added = config.get("added_tokens_decoder") or {item["id"]: item for item in stored["added_tokens"]}
     tokenizer.add_tokens([_added(added[index]) for index in sorted(added, key=int)])
-    special, known = (
+    special, added_texts = (
         list(special_tokens(base)),
         {token.content for token in tokenizer.get_added_tokens_decoder().values()},
     )
     # Adding a known token again would change how it strips the spaces around it.
-    tokenizer.add_special_tokens([token for token in special if token.content not in known])
+    tokenizer.add_special_tokens([token for token in special if token.content not in added_texts])
     tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
     tokenizer.no_truncation()
     tokenizer.no_padding()

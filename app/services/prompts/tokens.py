@@ -44,7 +44,7 @@ class PromptTokens:
 
     def __init__(self, tokenizer: BaseTokenizer | None, *, context: int) -> None:
         self._tokenizer, self.context = tokenizer, context
-        self._turns = FairSemaphore(_AT_ONCE)
+        self._semaphore = FairSemaphore(_AT_ONCE)
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -158,7 +158,7 @@ class PromptTokens:
         if size <= _INLINE_CHARS:
             return work()
         try:
-            async with self._turns.place(tenant, patience_s=_PATIENCE_S):
+            async with self._semaphore.permit(tenant, patience_s=_PATIENCE_S):
                 return await asyncio.to_thread(work)
         except QueueFull:
             message = "Too many long prompts are waiting to be tokenized. Try again later."

@@ -33,11 +33,11 @@ class ExportService:
     """Use case of exporting files. ``tenant`` and ``adapter`` are slugs.
 
     Args:
-        readers: in-flight look-ups; a deletion waits for an export that is about to read the version's files.
+        in_flight: in-flight look-ups; a deletion waits for an export that is about to read the version's files.
     """
 
-    def __init__(self, adapters: AdapterService, cache: DiskCache, readers: InFlightLookups) -> None:
-        self._adapters, self._cache, self._readers = adapters, cache, readers
+    def __init__(self, adapters: AdapterService, cache: DiskCache, in_flight: InFlightLookups) -> None:
+        self._adapters, self._cache, self._in_flight = adapters, cache, in_flight
 
     async def open(self, tenant: str, adapter: str, number: int, name: str) -> ExportedFile:
         """Lease one file of a version that is neither deleted nor rejected. The caller releases the lease.
@@ -46,7 +46,7 @@ class ExportService:
             NotFound, RegistryUnavailable
             BlobNotFound, DigestMismatch, StoreUnavailable, DiskFull
         """
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             version = await self._adapters.get_version(tenant, adapter, number)
             key = version.uploaded
             files = {
@@ -58,7 +58,7 @@ class ExportService:
                 raise NotFound(message, param="name")
             if version.state is VersionState.REJECTED:
                 raise NotFound("The version was rejected, so it has no files.", param="name")
-            reader.found(key.version_id)
+            lookup.resolved(key.version_id)
             lease = await self._cache.lease(key)
         digest, size = files[name]
         return ExportedFile(lease.path / name, name, digest, size, lease)

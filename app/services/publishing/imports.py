@@ -32,7 +32,7 @@ class ImportService:
         self._caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: limits.weights_bytes}
         self._patience_s = limits.upload_idle_seconds
         self._prefixes = _prefixes(settings.imports)
-        self._turns = FairSemaphore(settings.imports.at_once)
+        self._semaphore = FairSemaphore(settings.imports.at_once)
 
     async def run(self, tenant: str, adapter: str, source: str, options: PublishOptions, *, actor: str) -> Published:
         """Fetch the two files and publish them as the adapter's next version.
@@ -108,7 +108,7 @@ class ImportService:
     @asynccontextmanager
     async def _place(self, tenant: str) -> AsyncGenerator[None]:
         try:
-            async with self._turns.place(tenant, patience_s=self._patience_s):
+            async with self._semaphore.permit(tenant, patience_s=self._patience_s):
                 yield
         except QueueFull:
             raise Busy("Too many imports are running. Try again later.", retry_after=60) from None

@@ -32,7 +32,7 @@ class MergingService:
     """Use case of merging. Merges run one at a time, because they compete with the engine for CPU cores.
 
     Args:
-        readers: in-flight look-ups, see :mod:`app.services.common.in_flight`.
+        in_flight: in-flight look-ups, see :mod:`app.services.common.in_flight`.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class MergingService:
         publishing: PublishingService,
         cache: DiskCache,
         spool: Spool,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         base: ServedBase,
         settings: Settings,
     ) -> None:
         self._tenants, self._adapters, self._publishing = tenants, adapters, publishing
-        self._cache, self._spool, self._readers, self._base = cache, spool, readers, base
+        self._cache, self._spool, self._in_flight, self._base = cache, spool, in_flight, base
         self._limits, self._max_lora_rank = settings.limits, settings.engine.max_lora_rank
         self._running = asyncio.Lock()
         self._merging: set[str] = set()
@@ -72,7 +72,7 @@ class MergingService:
         recipe = _seeded(read_recipe(raw))
         await self._publishing.check_target(tenant, adapter)
         digests = await self._check(tenant, recipe)
-        async with self._turn(tenant), self._spool.folder(tenant) as folder:
+        async with self._permit(tenant), self._spool.folder(tenant) as folder:
             upload, source = await self._run(tenant, recipe, digests, folder)
             return await self._publishing.publish(tenant, adapter, upload, replace(options, source=source), actor=actor)
 
@@ -119,9 +119,9 @@ class MergingService:
 
     async def _lease(self, tenant_id: int, source: Source, leases: AsyncExitStack) -> Path:
         """Lease the version's folder on this disk, in its normal form. A deletion waits for the lease."""
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             version = await self._resolve(tenant_id, source)
-            reader.found(version.key.version_id)
+            lookup.resolved(version.key.version_id)
             lease = await leases.enter_async_context(await self._cache.lease(version.key))
         return lease.path
 
@@ -129,7 +129,7 @@ class MergingService:
         return await self._adapters.resolve(tenant_id, ModelName(source.adapter, alias=None, number=source.number))
 
     @asynccontextmanager
-    async def _turn(self, tenant: str) -> AsyncGenerator[None]:
+    async def _permit(self, tenant: str) -> AsyncGenerator[None]:
         if tenant in self._merging:
             raise Busy("Another merge of this tenant is running. Try again when it has ended.", retry_after=30)
         if len(self._merging) >= self._limits.merges:

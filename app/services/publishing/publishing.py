@@ -91,7 +91,7 @@ class PublishingService:
         store: BlobStore,
         base: ServedBase,
         settings: Settings,
-        trials: SmokeTestService,
+        smoke_tests: SmokeTestService,
         prompts: ChatPrompts,
         blobs: BlobService,
         *,
@@ -100,7 +100,7 @@ class PublishingService:
         self._database, self._store, self._base = database, store, base
         self._max_lora_rank, self._limits = settings.engine.max_lora_rank, settings.limits
         self._head = settings.engine.lora_head
-        self._trials, self._prompts, self._blobs, self._clock = trials, prompts, blobs, clock
+        self._smoke_tests, self._prompts, self._blobs, self._clock = smoke_tests, prompts, blobs, clock
         self._validators = asyncio.Semaphore(_VALIDATORS)
 
     async def check_target(self, tenant: str, adapter: str) -> None:
@@ -150,10 +150,10 @@ class PublishingService:
         await self._store_files(checked)
         version, created = published.version, published.created
         if version.state is VersionState.VALIDATING:
-            trial = self._trials.begin(tenant, version)
+            smoke_test = self._smoke_tests.begin(tenant, version)
             if options.wait:
                 # The smoke test continues if the caller is cancelled.
-                version = await asyncio.shield(trial)
+                version = await asyncio.shield(smoke_test)
         return Published(version if created else await self._republish(tenant, version, options, actor), created)
 
     async def _validate(self, upload: Upload) -> _Checked:

@@ -36,7 +36,7 @@ class SmokeTestService:
     """Runs smoke tests on this server's engine.
 
     Args:
-        readers: in-flight look-ups of this process.
+        in_flight: in-flight look-ups of this process.
         rejected: called after a rejection, so that the version's bytes are removed soon.
     """
 
@@ -44,13 +44,13 @@ class SmokeTestService:
         self,
         database: Database,
         engine: Residency,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         rejected: Callable[[], None],
         *,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._engine, self._clock = database, engine, clock
-        self._readers, self._rejected = readers, rejected
+        self._in_flight, self._rejected = in_flight, rejected
         self._running: dict[int, asyncio.Task[Version]] = {}
 
     def begin(self, tenant: str, version: Version) -> "asyncio.Task[Version]":
@@ -105,8 +105,8 @@ class SmokeTestService:
         return await self._accept(tenant, version)
 
     async def _smoke(self, version: Version) -> tuple[Reason, ...]:
-        with self._readers.reading() as reader:
-            reader.found(version.key.version_id)
+        with self._in_flight.lookup() as lookup:
+            lookup.resolved(version.key.version_id)
             async with self._database.read() as connection:
                 state = await state_of(connection, version.key.version_id)
             if state != VersionState.VALIDATING:

@@ -47,7 +47,7 @@ class Served:
         answer: a whole answer, or its event stream.
         version: ``pricing@3``, or ``retail/pricing@3`` of another tenant; None for the base model.
         load: phases of the adapter load that the request waited for; None if the adapter had a slot.
-        standing: the caller's rate limit status.
+        rate_limits: the caller's rate limit status.
         ignored: names of request fields that were ignored, possibly repeated.
         last_event: formats the end of a stream that an error ends; None: the error in the route's envelope.
     """
@@ -55,7 +55,7 @@ class Served:
     answer: dict[str, Any] | EventStream[str]
     version: str | None
     load: LoadPhases | None = None
-    standing: RateLimitStatus | None = None
+    rate_limits: RateLimitStatus | None = None
     ignored: Iterable[str] = ()
     last_event: Callable[[TenoraError], str] | None = None
 
@@ -73,13 +73,13 @@ class InferenceService:
         *,
         base_name: str,
         outcomes: Outcomes,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         traffic: Traffic,
         prefetcher: Prefetcher,
         limiting: LimitService,
         meter: Meter,
     ) -> None:
-        self._readers, self._traffic, self._prefetcher = readers, traffic, prefetcher
+        self._in_flight, self._traffic, self._prefetcher = in_flight, traffic, prefetcher
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._targets = engine, adapters, Targets(adapters, base_name=base_name)
         self._prompts, self._tokens = prompts, tokens
@@ -111,10 +111,10 @@ class InferenceService:
         checked = _CHECKS[endpoint](body, self._limits)
         if checked.get("echo") and checked.get("logprobs") is not None:
             self._check_prompt_logprobs("echo")
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             with stage("resolve"):
                 target = await self._targets.of_body(caller, body)
-            reader.found(target.version_id)
+            lookup.resolved(target.version_id)
             filled = apply_defaults(endpoint, checked, target.defaults, longest=self._tokens.context)
             prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
             request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
@@ -138,10 +138,10 @@ class InferenceService:
         Raises: as :meth:`complete`.
         """
         translated = translation(body, self._limits)
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             with stage("resolve"):
                 target = await self._targets.of_body(caller, body)
-            reader.found(target.version_id)
+            lookup.resolved(target.version_id)
             filled = apply_defaults(Endpoint.CHAT, translated.chat, target.defaults, longest=self._tokens.context)
             try:
                 prompt = await self._prompt(caller, filled, target)
@@ -188,10 +188,10 @@ class InferenceService:
         generation = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
         if generation.prefill:
             self._check_prompt_logprobs("parameters.decoder_input_details")
-        with self._readers.reading() as reader:
+        with self._in_flight.lookup() as lookup:
             with stage("resolve"):
                 target = await self._targets.named(caller, generation.adapter_id)
-            reader.found(target.version_id)
+            lookup.resolved(target.version_id)
             if target.defaults:
                 generation = self._filled(body, target, stream)
             request = _request(caller, request_id, Endpoint.COMPLETIONS, generation.body, target, deadline_s=deadline_s)
@@ -245,7 +245,7 @@ class InferenceService:
             answer = await self._meter.metered(caller, call, work, permit=permit)
         except AdapterLoadFailed as error:
             await self._quarantine(error, target)
-        return Served(answer, target.version, call.outcome.load, permit.standing), call
+        return Served(answer, target.version, call.outcome.load, permit.rate_limits), call
 
     async def _quarantine(self, error: AdapterLoadFailed, target: Target) -> NoReturn:
         await self._adapters.quarantine(error.version_id, error.message)

@@ -108,8 +108,8 @@ class TokenizationService:
     ) -> Served:
         target = await self._targets.of_body(caller, body)
         self._limiting.refuse(caller, target.resolved)
-        async with self._limiting.without_tokens(caller, request_id, target.resolved) as standing:
-            return Served(await answer(target), target.version, standing=standing, ignored=ignored)
+        async with self._limiting.without_tokens(caller, request_id, target.resolved) as rate_limits:
+            return Served(await answer(target), target.version, rate_limits=rate_limits, ignored=ignored)
 
 
 def _check_prompt(sent: dict[str, Any]) -> None:

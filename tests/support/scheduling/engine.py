@@ -16,21 +16,21 @@ class Engine:
     """Simulated engine for requests with one prompt each.
 
     Attributes:
-        seconds: duration of each sequence of a ticket.
-        output_tokens: true number of output tokens of each sequence of a ticket.
+        seconds: duration of each sequence of a request.
+        output_tokens: true number of output tokens of each sequence of a request.
         ended: callback for each sequence that ended, called after it left.
-        order: ticket of each started sequence, in order.
+        order: request of each started sequence, in order.
     """
 
     admission: Admission
-    seconds: Callable[[AdmissionRequest], float] = lambda ticket: 1.0
-    output_tokens: Callable[[AdmissionRequest], int] = lambda ticket: ticket.output_tokens
-    ended: Callable[[AdmissionRequest], object] = lambda ticket: None
+    seconds: Callable[[AdmissionRequest], float] = lambda request: 1.0
+    output_tokens: Callable[[AdmissionRequest], int] = lambda request: request.output_tokens
+    ended: Callable[[AdmissionRequest], object] = lambda request: None
     now: float = 0.0
     entered: dict[str, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     order: list[AdmissionRequest] = field(default_factory=list)
-    tickets: dict[str, AdmissionRequest] = field(default_factory=dict)
+    requests: dict[str, AdmissionRequest] = field(default_factory=dict)
     served: Counter[str] = field(default_factory=Counter)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _events: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
@@ -49,24 +49,24 @@ class Engine:
         sequences: int = 1,
     ) -> AdmissionRequest:
         name = f"request {next(self._numbers)}"
-        ticket = AdmissionRequest(name, tenant, weight, version_id, (prompt,), output, sequences)
-        self.tickets |= {ticket.name(sequence): ticket for sequence in range(sequences)}
+        request = AdmissionRequest(name, tenant, weight, version_id, (prompt,), output, sequences)
+        self.requests |= {request.name(sequence): request for sequence in range(sequences)}
         self.entered[name] = self.now
-        self.start(self.admission.enter(ticket, self.now))
-        return ticket
+        self.start(self.admission.enter(request, self.now))
+        return request
 
     def start(self, names: tuple[str, ...]) -> None:
         for name in names:
-            ticket = self.tickets[name]
+            request = self.requests[name]
             self.started[name] = self.now
-            self.order.append(ticket)
-            self.at(self.now + self.seconds(ticket), partial(self.end, ticket, name))
+            self.order.append(request)
+            self.at(self.now + self.seconds(request), partial(self.end, request, name))
 
-    def end(self, ticket: AdmissionRequest, name: str) -> None:
-        prompt, output = 0 if name != ticket.request_id else ticket.prompts[0], self.output_tokens(ticket)
-        self.served[ticket.tenant] += prompt + 2 * output
+    def end(self, request: AdmissionRequest, name: str) -> None:
+        prompt, output = 0 if name != request.request_id else request.prompts[0], self.output_tokens(request)
+        self.served[request.tenant] += prompt + 2 * output
         self.start(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output))
-        self.ended(ticket)
+        self.ended(request)
 
     def run(self, until: float = float("inf")) -> None:
         """Advance the clock to ``until``, or until no event is left."""

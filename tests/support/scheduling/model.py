@@ -6,33 +6,34 @@ from math import ceil, floor
 
 from app.scheduling import prefill_backlog
 from app.scheduling.admission_request import AdmissionRequest
-from tests.support.scheduling.places import Places
+from app.scheduling.queues import COLD, STAGED
 from tests.support.scheduling.records import Request, Version
+from tests.support.scheduling.slots import Slots
 
 
 @dataclass(eq=False, kw_only=True)
-class Model(Places):
+class Model(Slots):
     """Reference model; see :class:`app.scheduling.admission.Admission` for the rules."""
 
     passed: float = 0.0
 
     # Public interface.
 
-    def enter(self, ticket: AdmissionRequest, now: float) -> list[str]:
+    def enter(self, request: AdmissionRequest, now: float) -> list[str]:
         self.tick(now)
-        self.pass_time(now)
-        version_id = ticket.version_id
+        self.advance_clock(now)
+        version_id = request.version_id
         if version_id is not None and not self.waiting(version_id):
-            if version_id not in self.holders:
+            if version_id not in self.slot_holders:
                 self.versions[version_id] = Version()
             self.versions[version_id].ahead = len(self.queue())
-        self.wait(ticket, 0, now)
+        self.wait(request, 0, now)
         self.note_waits()
         return self.advance(now)
 
-    def wait(self, ticket: AdmissionRequest, sequence: int, now: float) -> None:
+    def wait(self, parent: AdmissionRequest, sequence: int, now: float) -> None:
         self.numbers += 1
-        request = Request(ticket, sequence, self.numbers, now)
+        request = Request(parent, sequence, self.numbers, now)
         self.requests[request.name] = request
 
     def leave(self, name: str, now: float, prompt: int | None = None, output: int | None = None) -> list[str]:
@@ -40,7 +41,7 @@ class Model(Places):
             return []
         self.tick(now)
         request = self.requests.pop(name)
-        version_id = request.ticket.version_id
+        version_id = request.parent.version_id
         if request.running:
             more = self.settle(request, prompt, output)
             if version_id is not None:
@@ -54,28 +55,28 @@ class Model(Places):
                 self.versions[version_id].limit = None
             self.versions[version_id].filling &= bool(oldest)
         self.claim()
-        if version_id in self.holders - self.pinned and not self.running(version_id):
+        if version_id in self.slot_holders - self.pinned and not self.running(version_id):
             self.release(version_id, now)
         self.note_waits()
-        self.forget(request.ticket.tenant)
+        self.forget(request.parent.tenant)
         return self.advance(now)
 
-    def read(self, name: str, now: float) -> list[str]:
-        self.requests[name].read = True
+    def prefilled(self, name: str, now: float) -> list[str]:
+        self.requests[name].prefilled = True
         return self.advance_later(now)
 
     def generated(self, name: str, output: int, now: float) -> list[str]:
         request = self.requests[name]
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        parent, account = request.parent, self.accounts[request.parent.tenant]
         before = request.cost - request.prompt_tokens
         if not request.running or 2.0 * output <= before:
             return []
-        more = 2.0 * max(output, min(2 * output, ticket.output_tokens)) - before
+        more = 2.0 * max(output, min(2 * output, parent.output_tokens)) - before
         request.cost += more
-        account.counter += more / ticket.weight
-        account.outstanding += more / ticket.weight
-        if ticket.version_id is not None:
-            self.versions[ticket.version_id].service += more
+        account.counter += more / parent.weight
+        account.outstanding += more / parent.weight
+        if parent.version_id is not None:
+            self.versions[parent.version_id].service += more
         return self.advance_later(now)
 
     def advance_later(self, now: float) -> list[str]:
@@ -87,7 +88,7 @@ class Model(Places):
     def staged(self, version_id: int, now: float) -> list[str]:
         self.tick(now)
         if version_id in self.waiting_versions() and version_id not in self.staged_ids:
-            before = [other for other in self.queue() if other in self.staged_ids | self.holders]
+            before = [other for other in self.queue() if other in self.staged_ids | self.slot_holders]
             self.versions[version_id].ahead = min(self.versions[version_id].ahead, len(before))
         self.staged_ids.add(version_id)
         self.note_waits()
@@ -108,14 +109,14 @@ class Model(Places):
 
     def unpin(self, version_id: int) -> None:
         self.pinned.discard(version_id)
-        if version_id in self.holders and not self.running(version_id):
+        if version_id in self.slot_holders and not self.running(version_id):
             self.release(version_id, self.now)
         self.note_waits()
 
     # Decisions.
 
     def advance(self, now: float) -> list[str]:
-        self.pass_time(now)
+        self.advance_clock(now)
         admitted: list[str] = []
         while True:
             while (request := self.pick()) is not None:
@@ -124,7 +125,7 @@ class Model(Places):
             if not self.balance(now):
                 return admitted
 
-    def pass_time(self, now: float) -> None:
+    def advance_clock(self, now: float) -> None:
         self.looked = now
         self.claim()
         self.ripen(now)
@@ -133,7 +134,7 @@ class Model(Places):
     def ripen(self, now: float) -> None:
         for version_id in self.queue():
             version = self.versions[version_id]
-            if version_id not in self.staged_ids | self.holders:
+            if version_id not in self.staged_ids | self.slot_holders:
                 version.limit = None
             elif version.limit is None and now > self.since(version_id) + self.max_age_s:
                 rounds = ceil((version.ahead + 1) / self.slots)
@@ -141,22 +142,22 @@ class Model(Places):
 
     def pick(self) -> Request | None:
         able = [request for request in self.requests.values() if self.can_go(request)]
-        if weightless := [request for request in able if not request.ticket.sequences]:
+        if weightless := [request for request in able if not request.parent.sequences]:
             return weightless[0]
         if self.window <= self.in_flight() and self.firsts() > 0:
-            able = [request for request in able if self.is_new(request.ticket.tenant)] or able
+            able = [request for request in able if self.is_new(request.parent.tenant)] or able
         while able:
             chosen, tenant = self.choose(able)
-            if self.place(chosen) == "ready" or not self.fills_part(chosen):
-                fits = self.may_be_first(chosen.ticket.tenant) or self.room(chosen) > 0
+            if self.slot_state(chosen) == STAGED or not self.fills_part(chosen):
+                fits = self.may_be_first(chosen.parent.tenant) or self.room(chosen) > 0
                 return chosen if fits and self.is_readable(chosen) else None
-            able = [request for request in able if request.ticket.tenant != tenant]
+            able = [request for request in able if request.parent.tenant != tenant]
         return None
 
     def is_readable(self, request: Request) -> bool:
         """Return whether its prompt fits into the prefill backlog."""
         return (
-            self.unread() + self.counted(request.prompt_tokens)
+            self.prefill_backlog() + self.counted(request.prompt_tokens)
             <= prefill_backlog.PART * prefill_backlog.STEPS * self.step_tokens
         )
 
@@ -165,24 +166,24 @@ class Model(Places):
 
         Preemption is suspended while a version waits for a slot.
         """
-        ticket, free = request.ticket, self.window - self.in_flight()
-        in_want = not self.free() and any(self.place(self.waiting(v)[0]) != "cold" for v in self.queue())
+        parent, free = request.parent, self.window - self.in_flight()
+        in_want = not self.free() and any(self.slot_state(self.waiting(v)[0]) != COLD for v in self.queue())
         if free > 0 or in_want:
             return free
-        return min(self.window - self.before(self.accounts[ticket.tenant].counter), self.window + free)
+        return min(self.window - self.before(self.accounts[parent.tenant].counter), self.window + free)
 
     def choose(self, able: list[Request]) -> tuple[Request, str]:
         """Return the next request, and the tenant whose turn it is."""
-        tenant = min((self.accounts[r.ticket.tenant].counter, r.ticket.tenant) for r in able)[1]
-        own = [request for request in able if request.ticket.tenant == tenant]
+        tenant = min((self.accounts[r.parent.tenant].counter, r.parent.tenant) for r in able)[1]
+        own = [request for request in able if request.parent.tenant == tenant]
         chosen = own[0]
-        if self.place(chosen) == "ready":
-            ready = [request for request in own if self.place(request) == "ready"]
-            wanted = Counter(request.ticket.version_id for request in ready)
-            chosen = max(ready, key=lambda request: wanted[request.ticket.version_id].bit_length())
+        if self.slot_state(chosen) == STAGED:
+            ready = [request for request in own if self.slot_state(request) == STAGED]
+            waiting_by_version = Counter(request.parent.version_id for request in ready)
+            chosen = max(ready, key=lambda request: waiting_by_version[request.parent.version_id].bit_length())
         if self.free() and (old := self.old()):
             oldest = self.waiting(old[0])[0]
-            needs_slot, same = self.place(chosen) == "ready", oldest.ticket.tenant == tenant
+            needs_slot, same = self.slot_state(chosen) == STAGED, oldest.parent.tenant == tenant
             if (same and not needs_slot) or (not self.passable() and (same or (needs_slot and self.free() == 1))):
                 chosen = oldest
         return chosen, tenant
@@ -195,29 +196,29 @@ class Model(Places):
         return 1 / max(1, min(len(self.old()), self.slots))
 
     def admit(self, request: Request, now: float) -> None:
-        ticket = request.ticket
-        if request.sequence + 1 < ticket.sequences:
-            self.wait(ticket, request.sequence + 1, now)
-        request.first = ticket.sequences > 0 and self.may_be_first(ticket.tenant)
-        if self.place(request) == "ready":
-            assert ticket.version_id is not None
-            if self.free() == 1 and self.old() and self.old()[0] != ticket.version_id:
+        parent = request.parent
+        if request.sequence + 1 < parent.sequences:
+            self.wait(parent, request.sequence + 1, now)
+        request.first = parent.sequences > 0 and self.may_be_first(parent.tenant)
+        if self.slot_state(request) == STAGED:
+            assert parent.version_id is not None
+            if self.free() == 1 and self.old() and self.old()[0] != parent.version_id:
                 self.passed += self.turn()
-            self.holders.add(ticket.version_id)
-            before = self.versions[ticket.version_id]
-            self.versions[ticket.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
+            self.slot_holders.add(parent.version_id)
+            before = self.versions[parent.version_id]
+            self.versions[parent.version_id] = Version(closed_at=before.closed_at, closed=before.closed, filling=True)
             self.note_waits()
-        request.tag = self.accounts[ticket.tenant].counter
+        request.start_tag = self.accounts[parent.tenant].counter
         request.running, request.started = True, now
         self.claim()
         self.charge(request)
-        if ticket.version_id is not None:
-            self.versions[ticket.version_id].service += request.cost
-            self.versions[ticket.version_id].filling &= bool(self.waiting(ticket.version_id))
+        if parent.version_id is not None:
+            self.versions[parent.version_id].service += request.cost
+            self.versions[parent.version_id].filling &= bool(self.waiting(parent.version_id))
 
     def release(self, version_id: int, now: float) -> None:
         version = self.versions[version_id]
-        self.holders.discard(version_id)
+        self.slot_holders.discard(version_id)
         if version.drains_since is None:
             ahead = [other for other in self.queue() if other != version_id]
             self.numbers += 1
@@ -242,7 +243,7 @@ class Model(Places):
         return reopened
 
     def able_to_drain(self) -> set[int]:
-        open_ones = self.holders - self.pinned - set(self.draining())
+        open_ones = self.slot_holders - self.pinned - set(self.draining())
         return {version_id for version_id in open_ones if not self.versions[version_id].filling}
 
     def end_filling(self) -> set[int]:
@@ -253,7 +254,7 @@ class Model(Places):
         """
         if self.can_bear():
             return set()
-        for version_id in self.holders:
+        for version_id in self.slot_holders:
             self.versions[version_id].filling = False
         return self.able_to_drain()
 
@@ -269,5 +270,5 @@ class Model(Places):
 
     def claim(self) -> None:
         """Lift the tenants that begin to compete; call it after every change that may affect this."""
-        waiting = [r for r in self.requests.values() if not r.running and r.ticket.sequences]
-        self.lift({request.ticket.tenant for request in waiting if self.place(request) != "cold"})
+        waiting = [r for r in self.requests.values() if not r.running and r.parent.sequences]
+        self.lift({request.parent.tenant for request in waiting if self.slot_state(request) != COLD})

@@ -51,7 +51,7 @@ class Pair:
 
     def pinnable(self) -> list[int]:
         """Return the versions that may be pinned; at least one slot stays unpinned, as in the engine."""
-        return sorted(self.model.holders - set(self.keepers)) if len(self.keepers) + 1 < self.slots else []
+        return sorted(self.model.slot_holders - set(self.keepers)) if len(self.keepers) + 1 < self.slots else []
 
     def enter(
         self, version: int | None, tenant: str, weight: float, prompt: int, output: int, sequences: int = 1
@@ -59,19 +59,19 @@ class Pair:
         self.count += 1
         owner = tenant if tenant == "" else OWNERS.get(version or 0, tenant)
         prompts = (prompt,) * (sequences // 2 if sequences % 2 == 0 else sequences)
-        ticket = AdmissionRequest(f"r{self.count}", owner, weight, version, prompts, output, sequences)
-        self.model.pass_time(self.now)
+        request = AdmissionRequest(f"r{self.count}", owner, weight, version, prompts, output, sequences)
+        self.model.advance_clock(self.now)
         after = copy.deepcopy(self.model)
-        expected = after.enter(ticket, self.now)
-        own = sum(self.model.requests[name].ticket.tenant == owner for name in self.waiting())
+        expected = after.enter(request, self.now)
+        own = sum(self.model.requests[name].parent.tenant == owner for name in self.waiting())
         full = own >= self.bounds.tenant_requests or len(self.waiting()) >= self.bounds.requests
-        if owner and ticket.request_id not in expected and full:
+        if owner and request.request_id not in expected and full:
             with pytest.raises(Refused) as refused:
-                self.admission.enter(ticket, self.now)
+                self.admission.enter(request, self.now)
             assert refused.value.scope == ("tenant" if own >= self.bounds.tenant_requests else "server")
         else:
             self.model = after
-            assert list(self.admission.enter(ticket, self.now)) == expected
+            assert list(self.admission.enter(request, self.now)) == expected
         self.check()
 
     def leave(self, name: str, prompt: int | None = None, output: int | None = None) -> None:
@@ -79,8 +79,8 @@ class Pair:
         assert list(self.admission.leave(name, self.now, prompt_tokens=prompt, output_tokens=output)) == expected
         self.check()
 
-    def read(self, name: str) -> None:
-        assert list(self.admission.read(name, self.now)) == self.model.read(name, self.now)
+    def prefill(self, name: str) -> None:
+        assert list(self.admission.prefilled(name, self.now)) == self.model.prefilled(name, self.now)
         self.check()
 
     def generate(self, name: str, output: int) -> None:
@@ -118,24 +118,28 @@ class Pair:
         assert self.admission.waiting == len(self.waiting())
         assert self.admission.running == len(model.requests) - len(self.waiting())
         assert {state.tenant: state.counter for state in seen.tenants} == {
-            request.ticket.tenant: model.accounts[request.ticket.tenant].counter for request in model.requests.values()
+            request.parent.tenant: model.accounts[request.parent.tenant].counter for request in model.requests.values()
         }
-        assert {state.version_id for state in seen.versions if state.holds_slot} == model.holders
+        assert {state.version_id for state in seen.versions if state.holds_slot} == model.slot_holders
         assert {state.version_id for state in seen.versions if state.draining} == set(model.draining())
         for state in seen.versions:
             waiting = model.waiting(state.version_id)
             assert (state.running, state.waiting) == (len(model.running(state.version_id)), len(waiting))
             assert state.oldest_wait_s == (self.now - waiting[0].arrived if waiting else 0.0)
         unstaged = [version for version in model.waiting_versions() if version not in model.staged_ids]
-        assert list(self.admission.wanted()) == unstaged
+        assert list(self.admission.versions_to_stage()) == unstaged
         self._check_bounds()
 
     def _check_bounds(self) -> None:
         running = [request for request in self.model.requests.values() if request.running]
-        assert len({request.ticket.version_id for request in running} - {None}) <= len(self.model.holders) <= self.slots
+        assert (
+            len({request.parent.version_id for request in running} - {None})
+            <= len(self.model.slot_holders)
+            <= self.slots
+        )
         assert self.model.in_flight() <= 2 * self.window + self.window // 2
         assert sum(request.first for request in running) <= self.window // 2
-        assert self.model.unread() <= prefill_backlog.PART * prefill_backlog.STEPS * self.model.step_tokens
+        assert self.model.prefill_backlog() <= prefill_backlog.PART * prefill_backlog.STEPS * self.model.step_tokens
 
     def finish(self) -> None:
         """Stage all versions and end all requests; every waiting request is admitted, and no state remains."""

@@ -8,7 +8,7 @@ from app.scheduling.admission_request import AdmissionRequest
 
 @dataclass(eq=False)
 class Request:
-    ticket: AdmissionRequest
+    parent: AdmissionRequest
     sequence: int
     number: int
     arrived: float
@@ -16,17 +16,17 @@ class Request:
     first: bool = False
     started: float = 0.0
     cost: float = 0.0
-    tag: float = 0.0
-    bar: float = 0.0
-    read: bool = False
+    start_tag: float = 0.0
+    threshold: float = 0.0
+    prefilled: bool = False
 
     @property
     def name(self) -> str:
-        return self.ticket.name(self.sequence)
+        return self.parent.name(self.sequence)
 
     @property
     def prompt_tokens(self) -> int:
-        return self.ticket.prompt_tokens(self.sequence)
+        return self.parent.prompt_tokens(self.sequence)
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
-from app.scheduling import prefill_backlog as unread
+from app.scheduling.prefill_backlog import STEPS
 from tests.support.scheduling.records import Account, Request
 
 
@@ -40,8 +40,8 @@ class Shares:
             self.marks = [self.marks[1] if now - since < 2 * self.credit_s else mark, mark]
 
     def in_flight(self, tenant: str | None = None) -> int:
-        running = [request.ticket for request in self.requests.values() if request.running]
-        return sum(ticket.sequences > 0 for ticket in running if tenant in (None, ticket.tenant))
+        running = [request.parent for request in self.requests.values() if request.running]
+        return sum(request.sequences > 0 for request in running if tenant in (None, request.tenant))
 
     def firsts(self) -> int:
         """Return the number of further firsts allowed; they go before all other requests."""
@@ -55,21 +55,21 @@ class Shares:
 
     def before(self, counter: float) -> int:
         """Return the number of running sequences that a tenant with this counter may not preempt."""
-        return sum(r.ticket.sequences > 0 for r in self.requests.values() if r.running and r.bar <= counter)
+        return sum(r.parent.sequences > 0 for r in self.requests.values() if r.running and r.threshold <= counter)
 
-    def unread(self, tenant: str | None = None) -> float:
+    def prefill_backlog(self, tenant: str | None = None) -> float:
         """Return the prefill backlog in tokens, of one tenant or of all."""
-        unread = [request for request in self.requests.values() if request.running and not request.read]
-        return sum(self.counted(r.prompt_tokens) for r in unread if tenant in (None, r.ticket.tenant))
+        backlog = [request for request in self.requests.values() if request.running and not request.prefilled]
+        return sum(self.counted(r.prompt_tokens) for r in backlog if tenant in (None, r.parent.tenant))
 
     def counted(self, tokens: int) -> float:
         """Return the tokens that a prompt counts for, at most a tenant's part."""
-        return min(tokens, unread.STEPS * self.step_tokens)
+        return min(tokens, STEPS * self.step_tokens)
 
     def fills_part(self, request: Request) -> bool:
         """Return whether its tenant has a prefill backlog and would exceed its part of it."""
-        own = self.unread(request.ticket.tenant)
-        return own > 0 and own + self.counted(request.prompt_tokens) > unread.STEPS * self.step_tokens
+        own = self.prefill_backlog(request.parent.tenant)
+        return own > 0 and own + self.counted(request.prompt_tokens) > STEPS * self.step_tokens
 
     def lowest(self) -> float:
         if self.claimants:
@@ -93,25 +93,25 @@ class Shares:
 
     def charge(self, request: Request) -> None:
         """Charge the expected cost of a request."""
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        parent, account = request.parent, self.accounts[request.parent.tenant]
         average = self.average if account.average is None else account.average
-        output = ticket.output_tokens if average is None else min(ticket.output_tokens, average)
-        output = output if ticket.sequences else 0
+        output = parent.output_tokens if average is None else min(parent.output_tokens, average)
+        output = output if parent.sequences else 0
         request.cost = request.prompt_tokens + 2.0 * output
-        request.bar = -inf if request.first else account.counter - 2.0 * output / ticket.weight
-        account.counter += request.cost / ticket.weight
-        account.outstanding += request.cost / ticket.weight
+        request.threshold = -inf if request.first else account.counter - 2.0 * output / parent.weight
+        account.counter += request.cost / parent.weight
+        account.outstanding += request.cost / parent.weight
         account.new = False
 
     def settle(self, request: Request, prompt: int | None, output: int | None) -> float:
         """Replace the estimate with the true cost, and return the difference."""
-        ticket, account = request.ticket, self.accounts[request.ticket.tenant]
+        parent, account = request.parent, self.accounts[request.parent.tenant]
         estimated = (request.cost - request.prompt_tokens) / 2.0
         cost = (request.prompt_tokens if prompt is None else prompt) + 2.0 * (estimated if output is None else output)
-        runs = any(r.running and r.ticket.tenant == ticket.tenant for r in self.requests.values())
-        account.outstanding = account.outstanding - request.cost / ticket.weight if runs else 0.0
-        account.counter += cost / ticket.weight - request.cost / ticket.weight
-        if output is not None and ticket.sequences:
+        runs = any(r.running and r.parent.tenant == parent.tenant for r in self.requests.values())
+        account.outstanding = account.outstanding - request.cost / parent.weight if runs else 0.0
+        account.counter += cost / parent.weight - request.cost / parent.weight
+        if output is not None and parent.sequences:
             newest = float(output)
             account.average = newest if account.average is None else account.average + 0.1 * (newest - account.average)
             self.average = newest if self.average is None else self.average + 0.1 * (newest - self.average)
@@ -119,7 +119,7 @@ class Shares:
 
     def forget(self, tenant: str) -> None:
         """Drop tenants without requests whose counters do not exceed the lift."""
-        busy = {request.ticket.tenant for request in self.requests.values()}
+        busy = {request.parent.tenant for request in self.requests.values()}
         if tenant not in busy:
             for name in [name for name in self.accounts if name not in busy]:
                 if self.accounts[name].counter <= self.marks[0][1]:

@@ -176,11 +176,13 @@ def test_a_store_that_is_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
     assert_every_call_fails(open_s3(f"http://127.0.0.1:{port}"), tmp_path, caplog)
 
 
+@pytest.mark.slow
 def test_a_store_that_stalls(script: Script, tmp_path: Path, caplog) -> None:
     script.stall = True
     assert_every_call_fails(open_s3(script.url, timeout_s=0.1), tmp_path, caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [301, 400, 403, 500, 503])
 def test_a_store_that_refuses(script: Script, tmp_path: Path, caplog, status: int) -> None:
     script.answers = [(status, vendor_error("SomeCode"))]
@@ -235,6 +237,7 @@ def test_a_conflict_with_another_write_is_tried_again(script: Script, tmp_path: 
     assert len(script.asked) == 2
 
 
+@pytest.mark.slow
 def test_a_conflict_that_lasts_is_given_up(script: Script, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(s3, "_CONFLICT_PAUSES_S", (0.0, 0.0))
     script.answers = [(409, vendor_error("ConditionalRequestConflict"))]

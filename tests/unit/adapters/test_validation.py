@@ -63,7 +63,14 @@ def test_accepts_what_the_engine_serves(
     assert verdict.accepted().rank == rank
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize(
+    "name",
+    # Each of these takes all the CPU time that patterns get.
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.startswith("slow regular expression") else [])
+        for name in BAD
+    ],
+)
 def test_refuses_each_bad_adapter_with_its_reason(
     name: str, good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:

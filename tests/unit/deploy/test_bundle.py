@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[3]
 BUNDLE = ROOT / "deploy" / "gpu" / "bundle.py"
 # An environment made by uv has no pip.
 PYTHON = Path(sys.base_prefix) / "bin" / "python3.11"
-pytestmark = pytest.mark.skipif(sys.base_prefix == "/usr", reason="bundle.py does not copy a distribution's Python")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.base_prefix == "/usr", reason="bundle.py does not copy a distribution's Python"),
+]
 # Commands that install.sh may call. `sh` starts it and pip's own children.
 TOOLS = ("sh", "cat", "mkdir", "rm", "sha256sum", "tail", "tar")
 WHEELS = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -291,25 +291,6 @@ _OPTIONAL_ROWS = (
         required=False,
     ),
     Patch(
-        "output_batching",
-        (
-            "vllm.v1.core.sched.scheduler.Scheduler.update_from_output",
-            "vllm.v1.core.sched.scheduler.Scheduler.finish_requests",
-            "vllm.v1.engine.EngineCoreOutput.new_token_ids",
-            "vllm.v1.engine.EngineCoreOutputs.outputs",
-            "vllm.v1.engine.core.EngineCore.tenora_untold",
-            "vllm.v1.engine.async_llm.IterationStats",
-            "vllm.v1.metrics.stats.IterationStats.update_from_output",
-        ),
-        (Process.CORE, Process.SERVER),
-        "scheduler/output_batching.py",
-        "Every token of an answer that is not streamed wakes the server. They leave the engine a few at a time "
-        "([decision 20](decisions/0020-batch-outputs-that-are-not-streamed.md)); not with speculative decoding",
-        _NONE_FILED,
-        "vLLM batches them",
-        required=False,
-    ),
-    Patch(
         "in_core_executor",
         (
             "vllm.config.parallel.ParallelConfig.distributed_executor_backend",
@@ -354,71 +335,6 @@ _OPTIONAL_ROWS = (
         "workers only ([decision 23](decisions/0023-memory-of-long-running-engine-processes.md))",
         _NONE_FILED,
         "vLLM freezes the heap of every worker",
-        required=False,
-    ),
-    Patch(
-        "slot_writes",
-        ("vllm.lora.layers.base_linear.BaseLinearLayerWithLoRA.set_lora",),
-        (Process.WORKER,),
-        "worker/slot_weights.py",
-        "`set_lora` clears a slot before it writes all of it "
-        "([decision 16](decisions/0016-stage-during-steps-copy-between-them.md))",
-        _NONE_FILED,
-        "copies are as fast in vLLM",
-        required=False,
-    ),
-    Patch(
-        "active_adapters",
-        ("vllm.lora.worker_manager.LRUCacheWorkerLoRAManager._apply_adapters",),
-        (Process.WORKER,),
-        "worker/stager.py",
-        "In every step vLLM copies the table of all adapters once for each adapter of the step",
-        _NONE_FILED,
-        "vLLM looks the adapter up",
-        required=False,
-    ),
-    Patch(
-        "buffered_metrics",
-        (
-            "vllm.v1.metrics.loggers.PrometheusStatLogger.record",
-            "vllm.v1.metrics.stats.IterationStats.inter_token_latencies_iter",
-        ),
-        (Process.SERVER,),
-        "patches/stats_logger.py",
-        "Some forty metrics are updated after every step. They are written once a second "
-        "([decision 22](decisions/0022-less-work-per-token-in-the-api-process.md))",
-        _NONE_FILED,
-        "vLLM's cost per step is small",
-        required=False,
-    ),
-    Patch(
-        "cached_lookups",
-        (
-            "vllm.renderers.base.BaseRenderer.get_eos_token_id",
-            "vllm.renderers.base.BaseRenderer.render_prompts_async",
-            "vllm.renderers.base.BaseRenderer.tokenize_prompts_async",
-            "vllm.entrypoints.openai.completion.serving.OpenAIServingCompletion._extract_prompt_text",
-        ),
-        (Process.SERVER,),
-        "patches/cached_lookups.py",
-        "Constants are looked up again for each request or token "
-        "([decision 22](decisions/0022-less-work-per-token-in-the-api-process.md))",
-        _NONE_FILED,
-        "vLLM caches them",
-        required=False,
-    ),
-    Patch(
-        "stream_events",
-        (
-            "vllm.entrypoints.openai.completion.serving.CompletionStreamResponse",
-            "vllm.entrypoints.openai.completion.serving.CompletionResponseStreamChoice",
-        ),
-        (Process.SERVER,),
-        "patches/stream_events.py",
-        "vLLM builds and validates two models for each event of a completion "
-        "([decision 22](decisions/0022-less-work-per-token-in-the-api-process.md))",
-        _NONE_FILED,
-        "vLLM writes events as fast",
         required=False,
     ),
 )

@@ -10,7 +10,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from app.engine.vllm.patches.ledger import OPTIONAL, applied
 from app.engine.vllm.patches.zmq_wakeups import take_wakeups
 from app.engine.vllm.scheduler.kv_zeroing import ZeroedBlocks
-from app.engine.vllm.scheduler.output_batching import CoalescedOutputs, add_utility
 from app.engine.vllm.scheduler.preemption import PrioritySteps
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps, can_bound_steps
 from app.engine.vllm.worker.parent_watch import end_with_server
@@ -27,8 +26,6 @@ def scheduler(*args: Any, vllm_config: VllmConfig, **kwargs: Any) -> Scheduler:
     patches = applied(vllm_config.additional_config)
     if "zmq_wakeups" in patches:
         take_wakeups()
-    if "output_batching" in patches:
-        add_utility()
     if patches != OPTIONAL:
         logger.info("Patches of vLLM that are off in the engine core: %s", ", ".join(sorted(OPTIONAL - patches)))
     return scheduler_class(vllm_config)(*args, vllm_config=vllm_config, **kwargs)
@@ -38,8 +35,6 @@ def scheduler_class(config: VllmConfig) -> type[Scheduler]:
     """Compose the class. Priorities select a step's sequences before their prompts are cut."""
     patches = applied(config.additional_config)
     parts: list[type[Scheduler]] = [ZeroedBlocks, PrioritySteps]
-    if "output_batching" in patches:
-        parts.append(CoalescedOutputs)
     if "prefill_chunking" in patches and can_bound_steps(config):
         parts.append(BoundedSteps)
     if config.scheduler_config.async_scheduling:

@@ -32,9 +32,9 @@ _HURRIED = _FIRST + 1
 _READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
-def priority(tag: float) -> int:
+def priority(start_tag: float) -> int:
     """Convert a start tag to vLLM's priority: a tenant's counter at admission, or -inf for a tenant's first request."""
-    return int(min(max(_STEPS * tag, _HURRIED + 1), -_FIRST)) if tag > -inf else _FIRST
+    return int(min(max(_STEPS * start_tag, _HURRIED + 1), -_FIRST)) if start_tag > -inf else _FIRST
 
 
 class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
@@ -97,10 +97,12 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         ready = [request for request in self.waiting if request.status in _READY]
         first = sorted([*self.running, *self._aside, *ready])[:places]
         names = {request.request_id for request in first}
-        for request in [one for one in self.running if one.request_id not in names and self._may_leave(one)]:
+        for request in [
+            request for request in self.running if request.request_id not in names and self._may_leave(request)
+        ]:
             self._leave(request)
         free = places - len(self.running) - sum(request.request_id in names for request in ready)
-        for request in [one for one in first if one in self._aside][: max(0, free)]:
+        for request in [request for request in first if request in self._aside][: max(0, free)]:
             self._aside.remove(request)
             self.running.append(request)
         while self._aside and self._is_short_of_blocks(first):
@@ -123,7 +125,7 @@ class PrioritySteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
     def _is_short_of_blocks(self, requests: list[Request]) -> bool:
         """Return whether the KV cache lacks room for these requests, given the tokens that they have by now."""
         size, cache = self.block_size, self.kv_cache_manager
-        blocks = sum(cdiv(one.num_tokens, size) - cdiv(one.num_computed_tokens, size) for one in requests)
+        blocks = sum(cdiv(request.num_tokens, size) - cdiv(request.num_computed_tokens, size) for request in requests)
         return bool(blocks + cache.watermark_blocks > cache.block_pool.get_num_free_blocks())
 
     def _may_leave(self, request: Request) -> bool:

@@ -127,7 +127,7 @@ class BoundedSteps(Scheduler):  # type: ignore[misc]  # vLLM ships no types
         tokens = scheduler_output.total_num_scheduled_tokens
         if tokens:
             requests = map(self.requests.get, scheduler_output.num_scheduled_tokens)
-            adapters = {found.lora_request.lora_int_id for found in requests if found and found.lora_request}
+            adapters = {request.lora_request.lora_int_id for request in requests if request and request.lora_request}
             streams, of_prompts = min(self._streams, tokens), max(0, tokens - self._streams)
             self._costs.learn(streams, of_prompts, len(adapters), monotonic() - self._began)
         return super().update_from_output(scheduler_output, *args, **kwargs)

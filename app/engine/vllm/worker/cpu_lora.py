@@ -103,7 +103,7 @@ class GroupedPunicaWrapper(PunicaWrapperCPU):  # type: ignore[misc]  # vLLM ship
         super().update_metadata(mapping, lora_index_to_id, *args, **kwargs)
         indices = self.token_lora_indices
         order = torch.argsort(indices, stable=True)
-        slots, counts = (found.tolist() for found in torch.unique_consecutive(indices[order], return_counts=True))
+        slots, counts = (tensor.tolist() for tensor in torch.unique_consecutive(indices[order], return_counts=True))
         without = counts[0] if slots and slots[0] < 0 else 0
         used, counts = (slots[1:], counts[1:]) if without else (slots, counts)
         ends = list(accumulate(counts))

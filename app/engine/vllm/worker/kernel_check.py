@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from math import sqrt
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.layers.logits_processor import LogitsProcessorWithLoRA
 
 from app.engine.vllm.kernel_report import Fault, KernelReport
-from app.engine.vllm.worker import slot_weights
 
 #: Tokens of a step: one decode, a few, many, a prefill. The largest step of the engine is added.
 TOKENS = (1, 16, 64, 512)
@@ -98,7 +96,7 @@ class KernelCheck:
                 try:
                     adapters = {slot: self._write_adapter(module, slot, rank) for slot in self._ids}
                     largest = self._largest_step(module)
-                    for count in sorted({*(one for one in tokens if one < largest), largest}):
+                    for count in sorted({*(count for count in tokens if count < largest), largest}):
                         if excess := self._largest_excess(module, adapters, count):
                             yield Fault(name, rank, count, *excess)
                 finally:
@@ -119,7 +117,7 @@ class KernelCheck:
             a, b = self._random(rank, inputs, like=stacked_a), self._random(outputs, rank, like=stacked_b)
             matrices.append((a.div_(sqrt(inputs)), b.div_(sqrt(rank))))
         lora_a, lora_b = ([*parts] if len(parts) > 1 else parts[0] for parts in zip(*matrices, strict=True))
-        slot_weights.write(module, slot, SimpleNamespace(lora_a=lora_a, lora_b=lora_b))
+        module.set_lora(slot, lora_a, lora_b)
         return matrices
 
     def _random(self, *shape: int, like: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 _EVERY_S = 60.0
 
 
-class Freed:
+class MallocTrim:
     """Rate-limited malloc_trim of this process.
 
     glibc returns only memory at the end of an arena. Staging threads have their own arenas, so a worker would grow as
@@ -16,23 +16,23 @@ class Freed:
     See docs/decisions/0023-memory-of-long-running-engine-processes.md.
 
     Args:
-        give_back: function that returns memory; by default glibc's, and a no-op with another C library.
+        malloc_trim: function that returns memory; by default glibc's, and a no-op with another C library.
     """
 
     def __init__(
-        self, give_back: Callable[[], object] | None = None, *, monotonic: Callable[[], float] = time.monotonic
+        self, malloc_trim: Callable[[], object] | None = None, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._give_back, self._monotonic = give_back or _malloc_trim(), monotonic
-        self._lock, self._given_back = threading.Lock(), monotonic()
+        self._trim, self._monotonic = malloc_trim or _malloc_trim(), monotonic
+        self._lock, self._trimmed_at = threading.Lock(), monotonic()
 
-    def give_back(self) -> None:
+    def trim(self) -> None:
         """Return memory, unless that was done in the last minute. Thread-safe."""
         with self._lock:
             now = self._monotonic()
-            if now - self._given_back < _EVERY_S:
+            if now - self._trimmed_at < _EVERY_S:
                 return
-            self._given_back = now
-        self._give_back()
+            self._trimmed_at = now
+        self._trim()
 
 
 def _malloc_trim() -> Callable[[], object]:

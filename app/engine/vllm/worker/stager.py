@@ -24,9 +24,9 @@ from vllm.utils.torch_utils import PIN_MEMORY
 from adapters.geometry import HEAD_MODULE
 from adapters.modules import is_full_name
 from adapters.weights import WEIGHTS_FILE
-from app.engine.vllm.worker import slot_weights
+from app.engine.vllm.worker import staged_weights
 from app.engine.vllm.worker.cpu_lora import lies_by_rank
-from app.engine.vllm.worker.malloc_trim import Freed
+from app.engine.vllm.worker.malloc_trim import MallocTrim
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +58,6 @@ class Stager:
     def __init__(self, workers: Any, patches: Collection[str]) -> None:
         self._workers, self._manager = workers, workers._adapter_manager
         workers._lora_model_cls = Copied
-        self._apply = workers._apply_adapters
-        if "active_adapters" in patches:
-            workers._apply_adapters = self._apply_adapters
-        self._write = slot_weights.write if "slot_writes" in patches else slot_weights.set_lora
         processors = _processors()
         self._threads = ThreadPoolExecutor(
             min(_THREADS, len(processors)), "tenora-stage", initializer=_step_back, initargs=(processors,)
@@ -72,7 +68,7 @@ class Stager:
         self._ranks: dict[int, int] = {}
         #: Slots whose LoRA B may hold NaN or infinity.
         self._not_finite: set[int] = set()
-        self._freed = Freed() if "malloc_trim" in patches else None
+        self._malloc_trim = MallocTrim() if "malloc_trim" in patches else None
 
     def stage(self, version_id: int, name: str, path: str, evict: list[int]) -> None:
         """Start to stage a version in host memory, once per version. :meth:`finished` reports its end.
@@ -158,12 +154,6 @@ class Stager:
         """Return whether LoRA B of every slot, used or not, is known to be finite."""
         return not self._not_finite
 
-    def _apply_adapters(self, requests: set[LoRARequest | None]) -> None:
-        """Skip vLLM's call if all are active: in every step it copies the table of all adapters for each of them."""
-        active = self._manager._active_adapters
-        if not all(request.lora_int_id in active for request in requests if request):
-            self._apply(requests)
-
     def _place(self, version_id: int, ends: float, over_s: float) -> bool:
         """Copy a version, or the next part of it, into a slot. Return whether the copy is complete.
 
@@ -186,7 +176,7 @@ class Stager:
     def _outcome(self, version_id: int) -> tuple[int, int, str]:
         error = self._staged[version_id].exception()
         if error is None:
-            return version_id, slot_weights.size_of(self._staged[version_id].result()), ""
+            return version_id, staged_weights.size_of(self._staged[version_id].result()), ""
         del self._staged[version_id]
         logger.error("Version %d could not be staged.", version_id, exc_info=error)
         return version_id, 0, f"{type(error).__name__}: {error}"
@@ -198,9 +188,9 @@ class Stager:
             # vLLM would ignore the head without an error.
             raise RuntimeError(f"The slots of this engine have no room for {HEAD_MODULE}.")
         self._manager._create_merged_loras_inplace(lora)
-        lora.is_finite = not PIN_MEMORY and slot_weights.is_finite(lora)  # used on a CPU only
-        if self._freed:
-            self._freed.give_back()
+        lora.is_finite = not PIN_MEMORY and staged_weights.is_finite(lora)  # used on a CPU only
+        if self._malloc_trim:
+            self._malloc_trim.trim()
         return lora
 
     def _copy(self, lora: LoRAModel) -> Iterator[int]:
@@ -212,14 +202,14 @@ class Stager:
         modules = self._manager.modules
         for left, (name, module) in zip(range(len(modules) - 1, -1, -1), modules.items(), strict=True):
             if layer := self._manager._get_lora_layer_weights(lora, name):
-                self._write(module, index, layer)
+                module.set_lora(index, layer.lora_a, layer.lora_b)
             else:
                 module.reset_lora(index)
             yield left
         if lora.is_finite:
             # Only now, as the copy may be abandoned half-way.
             self._not_finite.discard(index)
-        self._ranks[lora.id] = slot_weights.largest_rank(lora)
+        self._ranks[lora.id] = staged_weights.largest_rank(lora)
         self._manager._registered_adapters[lora.id] = Placed(lora.id, lora.rank, {})
         self._manager._active_adapters[lora.id] = None
 

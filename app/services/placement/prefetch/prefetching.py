@@ -39,7 +39,7 @@ class Prefetcher:
     """Prefetcher of one server. It belongs to the server's event loop.
 
     Args:
-        readers: in-flight look-ups of this process; a deletion waits for those that may load its version.
+        in_flight: in-flight look-ups of this process; a deletion waits for those that may load its version.
         path: file that keeps the working set.
         base_digest: digest of this server's base.
         lora_head: whether this server serves adapters of ``lm_head``.
@@ -49,14 +49,14 @@ class Prefetcher:
         self,
         database: Database,
         engine: _Engine,
-        readers: InFlightLookups,
+        in_flight: InFlightLookups,
         path: Path,
         *,
         base_digest: str,
         lora_head: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._database, self._engine, self._readers = database, engine, readers
+        self._database, self._engine, self._in_flight = database, engine, in_flight
         self._head = lora_head
         self._file, self._base_digest, self._monotonic = WorkingSetFile(path), base_digest, monotonic
         self._candidates, self._working_set = Candidates(), WorkingSet()
@@ -181,7 +181,7 @@ class Prefetcher:
         if not version_ids:
             return
         # A deletion that starts after this point waits until the engine knows the version, and then unloads it.
-        with self._readers.reading():
+        with self._in_flight.lookup():
             async with self._database.read() as connection:
                 keys = await prefetching.ready_keys(connection, version_ids, self._base_digest, head=self._head)
             for key in [keys[version_id] for version_id in version_ids if version_id in keys]:

@@ -70,7 +70,8 @@ async def test_a_late_failed_fetch_leaves_nothing(root: Path, store: WatchedStor
 
 
 async def test_a_store_that_never_answers_gets_no_thread_without_end(root: Path, store: WatchedStore, settled) -> None:
-    keys = [store.publish(number) for number in range(1, 21)]
+    # More than 17, since on a busy machine a caller may give up before its fetch has begun.
+    keys = [store.publish(number) for number in range(1, 61)]
     cache = DiskCache(root, store, 10**6, fetches=1, fetch_s=0.02)
     store.gate.clear()
     for key in keys:
@@ -81,7 +82,7 @@ async def test_a_store_that_never_answers_gets_no_thread_without_end(root: Path,
     store.gate.set()
     await settled()
     await fill(cache, *keys)
-    assert len(kept(root)) == 20
+    assert len(kept(root)) == 60
 
 
 async def test_a_failed_fetch_is_not_tried_again_at_once(root: Path, store: WatchedStore) -> None:

@@ -21,6 +21,8 @@ from tests.support.idempotency_rows import idempotency_rows
 from tests.support.serving import PeftFiles
 from tests.support.site import Site, make_unit, parts, running_site
 
+pytestmark = pytest.mark.slow
+
 KIB, LONG_S = 1024, 600
 
 

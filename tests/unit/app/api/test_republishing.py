@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.support.publishing import publish, version
 from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, parts
-from tests.support.trials import publish, version
 
 ADAPTER = "/v1/adapters/quotes"
 

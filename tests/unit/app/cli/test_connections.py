@@ -387,6 +387,8 @@ def test_when_all_are_taken_the_longest_idle_one_goes(connect: Callable[[], sock
     for _ in range(LIMITS.connections):
         clients.append(connect())
         assert answered(clients[-1])
+        # The clock of the event loop counts whole milliseconds.
+        time.sleep(0.005)
     assert answered(clients[0])
     late = connect()
     assert answered(late)

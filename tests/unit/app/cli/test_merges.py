@@ -16,6 +16,7 @@ def tenant(tenora, new_slug, tmp_path):
     return slug
 
 
+@pytest.mark.slow
 def test_a_merge_becomes_a_version(tenora, tenant):
     sources = ("--source", "source@1=0.75", "--source", "source@2=-.5")
     arguments = ("--method", "svd", "--svd-rank", "3", "--no-svd-full-matrices", "--label", "team=core")

@@ -94,6 +94,7 @@ def test_every_method_makes_what_peft_makes(
 
 # A child process takes seconds to import torch, so only three methods run in one. They depend on its threads, its
 # base's dtype and its random numbers.
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["svd", "cat", "dare_ties"])
 async def test_so_does_a_process_of_its_own(base: Path, sources: list[Path], method: str, tmp_path: Path) -> None:
     expected = merge_by_peft(base, sources, WEIGHTS, METHODS[method], tmp_path / "peft")
@@ -186,6 +187,7 @@ def test_keys_that_only_training_needs_never_reach_peft(base: Path, tmp_path: Pa
     assert differences(_tensors(merged), expected) == []
 
 
+@pytest.mark.slow
 async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sources: list[Path], tmp_path: Path) -> None:
     """PEFT would initialise the missing tensors at random and merge them."""
     broken = make_adapter(tmp_path / "broken", seed=9)
@@ -197,6 +199,7 @@ async def test_a_source_without_some_of_its_tensors_is_refused(base: Path, sourc
     assert not (tmp_path / "merge" / "merged").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "end"),
     [

@@ -52,8 +52,8 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: bool(self.pair.running()))
     @rule(data=st.data())
-    def read(self, data: st.DataObject) -> None:
-        self.pair.read(data.draw(st.sampled_from(self.pair.running())))
+    def prefill(self, data: st.DataObject) -> None:
+        self.pair.prefill(data.draw(st.sampled_from(self.pair.running())))
 
     @precondition(lambda self: bool(self.pair.running()))
     @rule(data=st.data(), output=TOKENS)
@@ -112,7 +112,7 @@ def step(pair: Pair, chance: random.Random) -> None:
     elif event < 0.42:
         pair.enter(version, "", 1.0, 0, 0, sequences=0)
     elif event < 0.52 and running:
-        chance.choice([pair.read, lambda name: pair.generate(name, chance.randint(0, 50))])(chance.choice(running))
+        chance.choice([pair.prefill, lambda name: pair.generate(name, chance.randint(0, 50))])(chance.choice(running))
     elif event < 0.67 and running:
         pair.leave(chance.choice(running), None, chance.choice([None, chance.randint(0, 50)]))
     elif event < 0.72 and waiting:

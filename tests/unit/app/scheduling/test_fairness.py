@@ -27,7 +27,7 @@ def backlogged(
 ) -> Engine:
     """Keep every tenant at 20 waiting or running requests with its own prompt and output lengths.
 
-    The duration of a request is proportional to its output, and its ticket declares 4,096 tokens. With slots, every
+    The duration of a request is proportional to its output, and it declares 4,096 tokens. With slots, every
     tenant has its own adapter; without, all use the base model.
     """
     names = list(lengths)
@@ -35,8 +35,8 @@ def backlogged(
     staged(admission, range(1, len(names) + 1))
     engine = Engine(
         admission,
-        seconds=lambda ticket: 0.01 * lengths[ticket.tenant][1],
-        output_tokens=lambda ticket: lengths[ticket.tenant][1],
+        seconds=lambda request: 0.01 * lengths[request.tenant][1],
+        output_tokens=lambda request: lengths[request.tenant][1],
     )
 
     def ask(name: str) -> None:
@@ -44,7 +44,7 @@ def backlogged(
         weight = (weights or {}).get(name, 1.0)
         engine.enter(name, version, weight=weight, prompt=lengths[name][0], output=promised)
 
-    engine.ended = lambda ticket: ask(ticket.tenant)
+    engine.ended = lambda request: ask(request.tenant)
     for name in names * 20:
         ask(name)
     return engine
@@ -80,7 +80,7 @@ def test_tenants_with_more_adapters_than_slots_share_the_slots() -> None:
 
 def poisson(rates: dict[str, float], seed: int, *, hostile_weight: float = 1.0) -> Engine:
     """Run Poisson arrivals at these rates per second for 60 s: requests of 1 s on average, a window of 64."""
-    engine = Engine(Admission(slots=1, window=64, bounds=BOUNDS), seconds=lambda ticket: ticket.output_tokens / 55)
+    engine = Engine(Admission(slots=1, window=64, bounds=BOUNDS), seconds=lambda request: request.output_tokens / 55)
 
     def arrivals(name: str, rate: float, chance: random.Random) -> None:
         def arrive() -> None:
@@ -127,5 +127,5 @@ def test_a_flood_changes_nothing_in_the_order_of_the_others(seed: int, flood: in
             engine.enter("hostile")
         sent = [engine.enter(chance.choice("abc"), prompt=chance.randint(1, 50)).request_id for _ in range(20)]
         engine.run()
-        orders.append([sent.index(ticket.request_id) for ticket in engine.order if ticket.tenant in "abc"])
+        orders.append([sent.index(request.request_id) for request in engine.order if request.tenant in "abc"])
     assert orders[0] == orders[1]

@@ -19,10 +19,10 @@ def always(engine: Engine, *tenants: str, each: int = 20, promised: int = 10) ->
     """Keep each of these tenants at ``each`` base-model requests with ``promised`` expected output tokens."""
     before = engine.ended
 
-    def again(ticket: AdmissionRequest) -> None:
-        before(ticket)
-        if ticket.tenant in tenants:
-            engine.enter(ticket.tenant, output=promised)
+    def again(request: AdmissionRequest) -> None:
+        before(request)
+        if request.tenant in tenants:
+            engine.enter(request.tenant, output=promised)
 
     engine.ended = again
     for tenant in tenants * each:
@@ -34,7 +34,7 @@ def share(engine: Engine, tenant: str) -> float:
 
 
 def test_many_tiny_requests_get_no_more_than_a_share() -> None:
-    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), seconds=lambda ticket: 0.1 * ticket.output_tokens)
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), seconds=lambda request: 0.1 * request.output_tokens)
     always(engine, "a", "b")
     for _ in range(5000):
         engine.enter("tiny", prompt=1, output=1)
@@ -44,7 +44,7 @@ def test_many_tiny_requests_get_no_more_than_a_share() -> None:
 
 def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
     """A tenant asks for 100,000 tokens and uses 10, like the others. From its second round on it gets its share."""
-    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    engine = Engine(Admission(slots=1, window=8, bounds=BOUNDS), output_tokens=lambda request: 10)
     always(engine, "huge", promised=100_000)
     engine.run(10.0)
     always(engine, "a", "b")
@@ -55,7 +55,7 @@ def test_a_huge_promise_hurts_only_who_makes_it_and_only_once() -> None:
 
 def test_refunds_buy_no_credit_over_who_came_meanwhile() -> None:
     """Another tenant arrives while a huge estimate is charged. After the refund both get equal shares."""
-    engine = Engine(Admission(slots=1, window=1, bounds=BOUNDS), output_tokens=lambda ticket: 10)
+    engine = Engine(Admission(slots=1, window=1, bounds=BOUNDS), output_tokens=lambda request: 10)
     engine.enter("huge", output=1_000_000)
     always(engine, "victim", "huge")
     engine.run(200.0)
@@ -66,7 +66,7 @@ def test_an_endless_stream_saves_no_credit() -> None:
     """A tenant runs one long request for 100 s and then sends many. It gets its share, not everything."""
     engine = Engine(
         Admission(slots=1, window=8, bounds=BOUNDS),
-        seconds=lambda ticket: 1000.0 if ticket.prompts == (7,) else 1.0,
+        seconds=lambda request: 1000.0 if request.prompts == (7,) else 1.0,
     )
     engine.enter("saver", prompt=7, output=1)
     always(engine, "honest")
@@ -90,7 +90,7 @@ def test_arriving_tenants_delay_others_by_their_credit_at_most(count: int) -> No
     always(engine, *(f"tenant {number}" for number in range(count)))
     credit_s = count * (2 * CREDIT_S + 1.0)
     engine.run(began + credit_s + 10.0)
-    starts = [engine.started[ticket.request_id] for ticket in engine.order if ticket.tenant == "alone"]
+    starts = [engine.started[request.request_id] for request in engine.order if request.tenant == "alone"]
     gaps = [later - earlier for earlier, later in pairwise(starts)]
     assert max(gaps) <= credit_s
     engine.served.clear()
@@ -126,11 +126,11 @@ def test_a_storm_of_cancelled_requests_changes_nothing() -> None:
             engine.enter("ab"[number % 2], number % 6 or None, prompt=number)
             for cancelled in range(storm):
                 # It would go before the others if its prompt were shorter.
-                ticket = AdmissionRequest(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
-                assert engine.admission.enter(ticket, engine.now) == ()
-                assert engine.admission.leave(ticket.request_id, engine.now) == ()
+                request = AdmissionRequest(f"cancelled {cancelled}", "storm", 1.0, cancelled % 6 or None, (5000,), 5)
+                assert engine.admission.enter(request, engine.now) == ()
+                assert engine.admission.leave(request.request_id, engine.now) == ()
         engine.run()
-        orders.append([(ticket.tenant, ticket.prompts) for ticket in engine.order])
+        orders.append([(request.tenant, request.prompts) for request in engine.order])
     assert len(orders[0]) == 104
     assert orders[0] == orders[1]
 
@@ -142,12 +142,12 @@ def slot_turns(hostile: int, *, seconds: float) -> Counter[str]:
     """
     admission = Admission(slots=2, window=1000, bounds=BOUNDS, max_age_s=2.0)
     staged(admission, range(1, 4 + hostile))
-    engine = Engine(admission, seconds=lambda ticket: 0.5)
+    engine = Engine(admission, seconds=lambda request: 0.5)
     turns: Counter[str] = Counter()
 
-    def ended(ticket: AdmissionRequest) -> None:
-        turns[ticket.tenant] += 1
-        engine.enter(ticket.tenant, ticket.version_id)
+    def ended(request: AdmissionRequest) -> None:
+        turns[request.tenant] += 1
+        engine.enter(request.tenant, request.version_id)
 
     engine.ended = ended
     for version in range(4, 4 + hostile):
@@ -174,7 +174,7 @@ def test_crowds_delay_no_other_adapter_beyond_its_bound(slots: int) -> None:
     """Each adapter of one tenant always has a longer backlog than the window, so all of them keep filling."""
     admission = staged(Admission(slots=slots, window=8, max_age_s=2.0, bounds=BOUNDS), range(1, 10))
     engine = Engine(admission, seconds=lambda _: 0.4)
-    engine.ended = lambda ticket: engine.enter("hostile", ticket.version_id) if ticket.tenant == "hostile" else None
+    engine.ended = lambda request: engine.enter("hostile", request.version_id) if request.tenant == "hostile" else None
     for number in range(8 * 30):
         engine.enter("hostile", 1 + number % 8)
     for number in range(20):
@@ -209,7 +209,7 @@ def test_nothing_is_kept_of_tenants_and_versions_that_are_gone() -> None:
         for number in range(count):
             engine.enter(f"tenant {number}", number % 4 or None)
             engine.run(engine.now + 0.5)
-        engine.ended = lambda ticket: None
+        engine.ended = lambda request: None
         engine.run()
         assert admission.snapshot(engine.now).tenants == ()
         sizes.append(len(pickle.dumps(admission)))

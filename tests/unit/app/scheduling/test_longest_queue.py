@@ -73,7 +73,7 @@ def test_a_returning_crowd_delays_no_version_beyond_its_bound() -> None:
     """One slot and one version ahead: the bound is two rounds of the maximum age and one drain."""
     gate = admission(versions=3)
     engine = Engine(gate)
-    engine.ended = lambda ticket: engine.enter("t", ticket.version_id) if ticket.version_id != 3 else None
+    engine.ended = lambda request: engine.enter("t", request.version_id) if request.version_id != 3 else None
     for version in (1, 2):
         for _ in range(8):
             engine.enter("t", version)
@@ -110,7 +110,7 @@ def test_nothing_is_kept_of_lines_that_are_gone() -> None:
 def kept(count: int) -> int:
     """Return the size in bytes of the scheduler's state after this many tenants."""
     engine = Engine(admission(window=2, versions=1))
-    engine.ended = lambda ticket: engine.enter("stays", 1) if ticket.tenant == "stays" else None
+    engine.ended = lambda request: engine.enter("stays", 1) if request.tenant == "stays" else None
     engine.enter("stays", 1)
     for number in range(count):
         for version in (None, 1):

@@ -22,20 +22,20 @@ class Queue:
 
     def enter(self, tenant: str, prompt: int, version_id: int | None = None) -> str:
         self.count += 1
-        ticket = AdmissionRequest(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
-        self.running += self.admission.enter(ticket, self.now)
-        return ticket.request_id
+        request = AdmissionRequest(f"{tenant} {self.count}", tenant, 1.0, version_id, (prompt,), 10)
+        self.running += self.admission.enter(request, self.now)
+        return request.request_id
 
-    def read(self, name: str) -> None:
-        self.running += self.admission.read(name, self.now)
+    def prefill(self, name: str) -> None:
+        self.running += self.admission.prefilled(name, self.now)
 
 
 def test_one_tenants_prompts_fill_only_a_part_of_a_step() -> None:
     queue = Queue()
     sent = [queue.enter("flood", 50) for _ in range(100)]
     assert queue.running == sent[: OWN // 50]
-    queue.read(sent[0])
-    queue.read(sent[0])
+    queue.prefill(sent[0])
+    queue.prefill(sent[0])
     assert queue.running == sent[: OWN // 50 + 1]
 
 
@@ -47,12 +47,12 @@ def test_whoever_comes_meanwhile_does_not_wait_for_them() -> None:
     assert queue.enter("other", OWN) in queue.running
 
 
-def test_a_long_prompt_is_read_alone_in_its_tenant() -> None:
+def test_a_long_prompt_is_prefilled_alone_in_its_tenant() -> None:
     queue = Queue()
     first, second = (queue.enter("long", 100 * STEP) for _ in range(2))
     assert queue.running == [first]
     assert queue.enter("modest", 50) in queue.running
-    queue.read(first)
+    queue.prefill(first)
     assert second in queue.running
 
 
@@ -62,15 +62,15 @@ def test_all_tenants_share_a_bound_and_none_starves() -> None:
     assert len(queue.running) == PART
     for name in sent:
         assert name in queue.running
-        queue.read(name)
+        queue.prefill(name)
 
 
-def test_whoever_ends_unread_leaves_its_room_to_others() -> None:
+def test_whoever_ends_unprefilled_leaves_its_room_to_others() -> None:
     queue = Queue()
     first, second = (queue.enter("flood", OWN) for _ in range(2))
     queue.running += queue.admission.leave(first, 0.0)
     assert queue.running == [first, second]
-    assert queue.admission.read(first, 0.0) == ()
+    assert queue.admission.prefilled(first, 0.0) == ()
 
 
 def test_an_overdue_version_gets_a_slot_from_its_tenant() -> None:

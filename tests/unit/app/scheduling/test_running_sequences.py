@@ -40,8 +40,8 @@ def test_an_occasional_tenant_never_waits_or_takes() -> None:
     for _ in range(10):
         sent.append(engine.enter("modest").request_id)
         assert (in_flight(engine, "modest"), in_flight(engine, "flood")) == (1, WINDOW)
-        flood = [ticket.request_id for ticket in engine.order[-WINDOW - 1 :] if ticket.tenant == "flood"]
-        assert engine.admission.tag(sent[-1]) < min(map(engine.admission.tag, flood))
+        flood = [request.request_id for request in engine.order[-WINDOW - 1 :] if request.tenant == "flood"]
+        assert engine.admission.start_tag(sent[-1]) < min(map(engine.admission.start_tag, flood))
         engine.run(engine.now + 2.5)
     assert waits(engine, sent) == [0.0] * 10
 
@@ -111,7 +111,7 @@ def test_where_all_queue_nobody_is_in_beyond_the_window() -> None:
 def test_without_a_free_slot_only_firsts_pass_the_window() -> None:
     """A preempted request would keep the slot of its version."""
     engine = flooded()
-    engine.seconds = lambda ticket: 100.0 if ticket.tenant == "holder" else 1.0
+    engine.seconds = lambda request: 100.0 if request.tenant == "holder" else 1.0
     engine.enter("holder", 1)
     engine.run(12.5)
     assert in_flight(engine, "flood") + in_flight(engine, "holder") == WINDOW
@@ -138,7 +138,7 @@ def longest_in_flight(tenants: int, *, until: float) -> float:
         for name in sent:
             for admitted in admission.enter(AdmissionRequest(name, name.split()[0], 1.0, None, (10,), 10), now):
                 left[admitted], began[admitted] = 1.0, now
-        for name in sorted(left, key=admission.tag)[:WINDOW]:
+        for name in sorted(left, key=admission.start_tag)[:WINDOW]:
             left[name] -= 0.01
             if left[name] > 1e-9:
                 continue

@@ -45,11 +45,11 @@ def test_a_version_takes_a_slot_only_once_it_is_staged() -> None:
     gate = Gate(1, versions=1)
     assert not gate.enter("b", 2)
     assert not gate.enter("c", 3)
-    assert list(gate.admission.wanted()) == [2, 3]
+    assert list(gate.admission.versions_to_stage()) == [2, 3]
     assert gate.enter("a", 1)
     assert gate.leave("a", 0.0) == ()
     assert gate.admission.staged(3, 0.0) == ("c",)
-    assert list(gate.admission.wanted()) == [2]
+    assert list(gate.admission.versions_to_stage()) == [2]
 
 
 def test_a_version_that_was_unstaged_waits_for_the_next_time() -> None:
@@ -57,7 +57,7 @@ def test_a_version_that_was_unstaged_waits_for_the_next_time() -> None:
     gate.enter("a", 1)
     gate.enter("b", 2)
     gate.admission.unstaged(2)
-    assert list(gate.admission.wanted()) == [2]
+    assert list(gate.admission.versions_to_stage()) == [2]
     assert gate.leave("a", 0.0) == ()
     assert gate.admission.staged(2, 0.0) == ("b",)
 
@@ -281,7 +281,7 @@ def test_entering_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "ticket",
+    "admission_request",
     [
         AdmissionRequest("r", "t", 0.0, None, (1,), 1),
         AdmissionRequest("r", "t", float("nan"), None, (1,), 1),
@@ -293,10 +293,10 @@ def test_entering_twice_is_refused() -> None:
         AdmissionRequest("r", "t", 1.0, -1, (1,), 1),
     ],
 )
-def test_nonsense_is_refused_and_leaves_nothing(ticket: AdmissionRequest) -> None:
+def test_nonsense_is_refused_and_leaves_nothing(admission_request: AdmissionRequest) -> None:
     gate = Gate(1)
     with pytest.raises(ValueError, match="must be"):
-        gate.admission.enter(ticket, 0.0)
+        gate.admission.enter(admission_request, 0.0)
     assert gate.admission.snapshot(0.0).tenants == ()
 
 

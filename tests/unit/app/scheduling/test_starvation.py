@@ -50,9 +50,9 @@ def play(seed: int, *, slots: int, versions: int, tenants: int, load: float, ser
     bounds = Bounds(requests=1_000_000, tenant_requests=1_000_000, seconds=1e9)
     admission = Admission(slots=slots, window=1_000_000, max_age_s=MAX_AGE_S, bounds=bounds)
     staged(admission, range(1, versions + 1))
-    engine = Engine(admission, seconds=lambda ticket: service_s)
+    engine = Engine(admission, seconds=lambda request: service_s)
     watch = Watch(engine, slots, service_s)
-    engine.ended = lambda ticket: watch.look()
+    engine.ended = lambda request: watch.look()
 
     def arrive() -> None:
         version = min(chance.randrange(1, versions + 1), chance.randrange(1, versions + 1))
@@ -68,6 +68,7 @@ def play(seed: int, *, slots: int, versions: int, tenants: int, load: float, ser
     return watch
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -84,6 +85,7 @@ def test_no_version_waits_beyond_the_bound(
     assert watch.worst <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service_s", [0.5, 5.0])
 def test_the_bound_holds_while_turns_are_passed_on(service_s: float) -> None:
     watch = play(7, slots=4, versions=200, tenants=9, load=50.0, service_s=service_s)
@@ -94,7 +96,7 @@ def test_the_bound_holds_while_turns_are_passed_on(service_s: float) -> None:
 def saturated(admission: Admission, *, window: int) -> Engine:
     """Saturate one hot adapter: twice as many clients as the window has places, each of which asks again at once."""
     engine = Engine(admission)
-    engine.ended = lambda ticket: engine.enter("hot", 1) if ticket.tenant == "hot" and engine.now < 60 else None
+    engine.ended = lambda request: engine.enter("hot", 1) if request.tenant == "hot" and engine.now < 60 else None
     for _ in range(2 * window):
         engine.enter("hot", 1)
     return engine
@@ -119,13 +121,13 @@ def test_a_hot_adapter_does_not_block_its_tenants_cold_one() -> None:
 def test_the_window_does_not_starve_an_overdue_version() -> None:
     """Base-model requests keep the window full; the version's tenant received as much service as the other."""
     engine = Engine(staged(Admission(slots=1, window=4, max_age_s=MAX_AGE_S), range(1, 3)))
-    engine.ended = lambda ticket: engine.enter(ticket.tenant) if ticket.version_id is None else None
+    engine.ended = lambda request: engine.enter(request.tenant) if request.version_id is None else None
     for _ in range(8):
         engine.enter("busy")
         engine.enter("mixed")
     engine.at(10.0, lambda: engine.enter("mixed", 2))
     engine.run(30.0)
-    late = [ticket for ticket in engine.order if ticket.version_id == 2]
+    late = [request for request in engine.order if request.version_id == 2]
     assert late
     assert engine.started[late[0].request_id] - 10.0 <= MAX_AGE_S + 2.0
 
@@ -136,7 +138,7 @@ def test_a_crowd_keeps_no_adapter_of_its_own_from_a_free_slot() -> None:
     The queue behind the full window must still not keep them from a free slot.
     """
     admission = staged(Admission(slots=4, window=8, max_age_s=MAX_AGE_S), range(1, 9))
-    engine = Engine(admission, seconds=lambda ticket: 0.2)
+    engine = Engine(admission, seconds=lambda request: 0.2)
     for number in range(8):
         engine.enter("t", 2 + number % 7)
         engine.run(engine.now + 0.5)
@@ -146,4 +148,4 @@ def test_a_crowd_keeps_no_adapter_of_its_own_from_a_free_slot() -> None:
     for version in range(2, 9):
         engine.at(10.0, lambda version=version: lone.append(engine.enter("t", version)))
     engine.run(60.0)
-    assert max(engine.started[ticket.request_id] - 10.0 for ticket in lone) <= 2 * (MAX_AGE_S + 0.2)
+    assert max(engine.started[request.request_id] - 10.0 for request in lone) <= 2 * (MAX_AGE_S + 0.2)

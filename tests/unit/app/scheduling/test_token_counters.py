@@ -12,14 +12,14 @@ def counter(admission: Admission, tenant: str) -> float:
     return next(state.counter for state in admission.snapshot(0.0).tenants if state.tenant == tenant)
 
 
-def ticket(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> AdmissionRequest:
+def request(name: str, tenant: str, *, prompt: int = 10, output: int = 100, weight: float = 1.0) -> AdmissionRequest:
     return AdmissionRequest(name, tenant, weight, None, (prompt,), output)
 
 
 def test_a_request_is_charged_at_admission_and_settled_later() -> None:
     admission = Admission(slots=1, window=2)
-    admission.enter(ticket("a", "t", prompt=10, output=100, weight=2.0), 0.0)
-    admission.enter(ticket("b", "t", prompt=0, output=0), 0.0)
+    admission.enter(request("a", "t", prompt=10, output=100, weight=2.0), 0.0)
+    admission.enter(request("b", "t", prompt=0, output=0), 0.0)
     assert counter(admission, "t") == (10 + 2 * 100) / 2
     admission.leave("a", 1.0, prompt_tokens=12, output_tokens=30)
     assert counter(admission, "t") == (12 + 2 * 30) / 2
@@ -27,48 +27,48 @@ def test_a_request_is_charged_at_admission_and_settled_later() -> None:
 
 def test_a_request_that_never_ran_is_not_charged() -> None:
     admission = Admission(slots=1, window=1)
-    admission.enter(ticket("a", "t"), 0.0)
-    admission.enter(ticket("b", "t"), 0.0)
+    admission.enter(request("a", "t"), 0.0)
+    admission.enter(request("b", "t"), 0.0)
     admission.leave("b", 1.0)
     assert counter(admission, "t") == 210
 
 
 def test_without_true_counts_the_estimate_stays() -> None:
     admission = Admission(slots=1, window=2)
-    admission.enter(ticket("a", "t"), 0.0)
-    admission.enter(ticket("b", "t", prompt=0, output=0), 0.0)
+    admission.enter(request("a", "t"), 0.0)
+    admission.enter(request("b", "t", prompt=0, output=0), 0.0)
     admission.leave("a", 1.0)
     assert counter(admission, "t") == 210
 
 
 def test_an_estimate_is_recent_usage_up_to_the_request() -> None:
     admission = Admission(slots=1, window=3)
-    admission.enter(ticket("a", "t", prompt=0, output=4096), 0.0)
+    admission.enter(request("a", "t", prompt=0, output=4096), 0.0)
     admission.leave("a", 1.0, output_tokens=30)
-    admission.enter(ticket("b", "t", prompt=0, output=4096), 1.0)
+    admission.enter(request("b", "t", prompt=0, output=4096), 1.0)
     assert counter(admission, "t") == 60 + 60
-    admission.enter(ticket("c", "t", prompt=0, output=5), 1.0)
+    admission.enter(request("c", "t", prompt=0, output=5), 1.0)
     assert counter(admission, "t") == 60 + 60 + 10
 
 
 def test_arrivals_are_lifted_to_the_smallest_counter() -> None:
     admission = Admission(slots=1, window=1, credit_s=0.0)
-    admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
-    admission.enter(ticket("b", "early", prompt=100, output=0), 0.0)
-    admission.enter(ticket("c", "other", prompt=100, output=0), 0.0)
+    admission.enter(request("a", "early", prompt=100, output=0), 0.0)
+    admission.enter(request("b", "early", prompt=100, output=0), 0.0)
+    admission.enter(request("c", "other", prompt=100, output=0), 0.0)
     admission.leave("a", 1.0, prompt_tokens=100, output_tokens=0)
     assert (counter(admission, "early"), counter(admission, "other")) == (100, 100)
     admission.leave("c", 2.0, prompt_tokens=100, output_tokens=0)
-    admission.enter(ticket("d", "late"), 3.0)
+    admission.enter(request("d", "late"), 3.0)
     assert counter(admission, "late") == 100
 
 
 def test_a_lone_arrival_is_lifted_to_the_last_counter() -> None:
     admission = Admission(slots=1, window=1, credit_s=0.0)
     for number in range(3):
-        admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
+        admission.enter(request(str(number), "early", prompt=100, output=0), 0.0)
         admission.leave(str(number), 1.0, prompt_tokens=100, output_tokens=0)
-    admission.enter(ticket("b", "late", prompt=1, output=0), 2.0)
+    admission.enter(request("b", "late", prompt=1, output=0), 2.0)
     assert counter(admission, "late") == 300 + 1
 
 
@@ -77,7 +77,7 @@ def test_who_comes_may_catch_up_what_was_served_a_moment_ago(credit_s: float, li
     """A backlogged tenant is served 100 tokens a second; its counter is sampled every ``credit_s`` seconds."""
     admission = Admission(slots=1, window=1, aside=0, credit_s=credit_s)
     for number in range(10):
-        admission.enter(ticket(str(number), "early", prompt=100, output=0), 0.0)
+        admission.enter(request(str(number), "early", prompt=100, output=0), 0.0)
     for number in range(5):
         admission.leave(str(number), number + 1.0, prompt_tokens=100, output_tokens=0)
     admission.enter(AdmissionRequest("late", "late", 1.0, None, (10,), 100), 5.5)
@@ -113,11 +113,11 @@ def test_a_later_tenant_never_passes_an_earlier_unserved_one(
             name, prompt_tokens = inside.pop(ends % len(inside))
             admission.leave(name, now, prompt_tokens=prompt_tokens, output_tokens=0)
         if tenant:
-            admission.enter(ticket(str(number), tenant, prompt=tokens, output=0), now)
+            admission.enter(request(str(number), tenant, prompt=tokens, output=0), now)
             inside.append((str(number), tokens))
         else:
             new = f"new {number}"
-            admission.enter(ticket(new, new, prompt=0, output=0), now)
+            admission.enter(request(new, new, prompt=0, output=0), now)
             lifts.append(counter(admission, new))
             admission.leave(new, now, prompt_tokens=0, output_tokens=0)
     assert lifts == sorted(lifts)
@@ -125,19 +125,19 @@ def test_a_later_tenant_never_passes_an_earlier_unserved_one(
 
 def test_after_a_pause_nobody_is_behind() -> None:
     admission = Admission(slots=1, window=1, credit_s=1.0)
-    admission.enter(ticket("a", "early", prompt=100, output=0), 0.0)
+    admission.enter(request("a", "early", prompt=100, output=0), 0.0)
     admission.leave("a", 0.5, prompt_tokens=100, output_tokens=0)
-    admission.enter(ticket("b", "late", prompt=1, output=0), 3.0)
+    admission.enter(request("b", "late", prompt=1, output=0), 3.0)
     assert counter(admission, "late") == 100 + 1
 
 
 def test_what_is_owed_is_remembered_while_the_tenant_is_away() -> None:
     admission = Admission(slots=1, window=2)
-    admission.enter(ticket("x", "busy", prompt=1, output=0), 0.0)
-    admission.enter(ticket("a", "greedy", prompt=1000, output=0), 0.0)
-    admission.enter(ticket("y", "busy", prompt=1, output=0), 0.0)
+    admission.enter(request("x", "busy", prompt=1, output=0), 0.0)
+    admission.enter(request("a", "greedy", prompt=1000, output=0), 0.0)
+    admission.enter(request("y", "busy", prompt=1, output=0), 0.0)
     admission.leave("a", 1.0, prompt_tokens=1000, output_tokens=0)
     assert {state.tenant for state in admission.snapshot(1.0).tenants} == {"busy"}
-    admission.enter(ticket("z", "busy", prompt=1, output=0), 1.0)
-    admission.enter(ticket("b", "greedy", prompt=1, output=0), 2.0)
+    admission.enter(request("z", "busy", prompt=1, output=0), 1.0)
+    admission.enter(request("b", "greedy", prompt=1, output=0), 2.0)
     assert counter(admission, "greedy") >= 1000

@@ -24,8 +24,8 @@ STEP_S = 0.02
 class Sequence:
     """Sequence in the engine."""
 
-    ticket: AdmissionRequest
-    unread: int
+    request: AdmissionRequest
+    unprefilled: int
     tokens: int = 0
 
 
@@ -44,7 +44,7 @@ class Steps:
         default_factory=lambda: Admission(slots=4, window=PLACES, step_tokens=STEP_TOKENS, bounds=Bounds())
     )
     lengths: dict[str, int] = field(default_factory=dict)
-    tickets: dict[str, AdmissionRequest] = field(default_factory=dict)
+    requests: dict[str, AdmissionRequest] = field(default_factory=dict)
     inside: dict[str, Sequence] = field(default_factory=dict)
     first_tokens: dict[str, int] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
@@ -54,49 +54,49 @@ class Steps:
     def now(self) -> float:
         return self.count * STEP_S
 
-    def enter(self, ticket: AdmissionRequest, length: int) -> None:
-        self.lengths[ticket.request_id] = length
-        self.tickets |= {ticket.name(number): ticket for number in range(ticket.sequences)}
-        self.let_in(self.admission.enter(ticket, self.now))
+    def enter(self, request: AdmissionRequest, length: int) -> None:
+        self.lengths[request.request_id] = length
+        self.requests |= {request.name(number): request for number in range(request.sequences)}
+        self.let_in(self.admission.enter(request, self.now))
 
     def let_in(self, names: Iterable[str]) -> None:
         for name in names:
-            ticket = self.tickets[name]
+            request = self.requests[name]
             number = int(name.partition("#")[2] or 0)
-            self.inside[name] = Sequence(ticket, ticket.prompt_tokens(number))
+            self.inside[name] = Sequence(request, request.prompt_tokens(number))
 
     def step(self) -> None:
         self.count += 1
         budget = STEP_TOKENS
-        running = sorted(self.inside, key=self.admission.tag)[:PLACES]
+        running = sorted(self.inside, key=self.admission.start_tag)[:PLACES]
         for name in sorted(running, key=lambda name: not self.is_begun(name)):
             sequence = self.inside[name]
-            read = min(budget, sequence.unread)
-            sequence.unread -= read
-            budget -= read
-            if not sequence.unread:
+            prefilled = min(budget, sequence.unprefilled)
+            sequence.unprefilled -= prefilled
+            budget -= prefilled
+            if not sequence.unprefilled:
                 self.give_token(name, sequence)
 
     def is_begun(self, name: str) -> bool:
         sequence = self.inside[name]
         number = int(name.partition("#")[2] or 0)
-        return 0 < sequence.unread < sequence.ticket.prompt_tokens(number)
+        return 0 < sequence.unprefilled < sequence.request.prompt_tokens(number)
 
     def give_token(self, name: str, sequence: Sequence) -> None:
         sequence.tokens += 1
         if sequence.tokens == 1:
             self.first_tokens[name] = self.count
-            self.let_in(self.admission.read(name, self.now))
+            self.let_in(self.admission.prefilled(name, self.now))
         if sequence.tokens.bit_count() == 1:
             self.let_in(self.admission.generated(name, sequence.tokens, self.now))
-        if sequence.tokens >= self.lengths[sequence.ticket.request_id]:
+        if sequence.tokens >= self.lengths[sequence.request.request_id]:
             del self.inside[name]
             self.ended.append(name)
             self.let_in(self.admission.leave(name, self.now, output_tokens=sequence.tokens))
 
     def give_up(self) -> None:
         """Disconnect all clients; waiting requests leave first, so that none is admitted."""
-        for name in [name for name in self.tickets if name not in self.inside]:
+        for name in [name for name in self.requests if name not in self.inside]:
             self.let_in(self.admission.leave(name, self.now, output_tokens=0))
         for name, sequence in self.inside.items():
             self.admission.leave(name, self.now, output_tokens=sequence.tokens)
@@ -138,10 +138,10 @@ def attacked(sent: list[Sent], tenants: int, *, until: int, gone: int = -1) -> S
             if one.step == at:
                 name, tenant = f"wide {next(numbers)}", f"attacker {one.tenant % tenants}"
                 prompts = (one.prompt_tokens,) * one.prompts
-                ticket = AdmissionRequest(
+                request = AdmissionRequest(
                     name, tenant, 1.0, None, prompts, max(one.promised, one.length), one.prompts * one.n
                 )
-                steps.enter(ticket, one.length)
+                steps.enter(request, one.length)
         steps.step()
     return steps
 
@@ -222,8 +222,8 @@ def test_arrivals_do_not_delay_it_as_a_wide_request_ends(tenants: int) -> None:
     steps = attacked([Sent(0, 0, WIDEST_PROMPTS, WIDEST_N, 1, LONGEST, LONGEST)], 1, until=600)
     steps.give_up()
     for number in range(tenants):
-        ticket = AdmissionRequest(f"next {number}", f"next {number}", 1.0, None, (1,) * 128, LONGEST, 1024)
-        steps.enter(ticket, LONGEST)
+        request = AdmissionRequest(f"next {number}", f"next {number}", 1.0, None, (1,) * 128, LONGEST, 1024)
+        steps.enter(request, LONGEST)
     found = [steps_to_first_token(steps, f"neighbour {number}", 20) for number in range(300)]
     assert max(found) <= 3
 
@@ -261,6 +261,6 @@ def test_a_wide_request_alone_has_all_places_and_ends() -> None:
 def test_wide_requests_of_three_tenants_get_equal_parts() -> None:
     widths = [(tenant, (4, 16, 128)[(tenant + number) % 3]) for number in range(3) for tenant in range(3)]
     steps = attacked([Sent(0, tenant, width, WIDEST_N, 1, 50, 50) for tenant, width in widths], 3, until=600)
-    served = [sum(steps.tickets[name].tenant == f"attacker {number}" for name in steps.ended) for number in range(3)]
+    served = [sum(steps.requests[name].tenant == f"attacker {number}" for name in steps.ended) for number in range(3)]
     assert min(served) > 300
     assert max(served) <= 1.1 * min(served)

@@ -117,11 +117,6 @@ async def test_popular_adapters_have_rows_and_the_others_one(engine: NoEngine, c
     assert one(found, "tenora_adapter_requests_waiting", adapter="other") == 5
 
 
-async def test_what_vllm_counts_is_brought_up_to_date_first(engine: NoEngine, cache: DiskCache) -> None:
-    await Metrics(engine, cache).render()
-    assert engine.calls == ["write_statistics"]
-
-
 async def test_every_series_is_there_once_and_their_number_is_bounded(engine: NoEngine, cache: DiskCache) -> None:
     traffic = Traffic()
     for version_id in range(1, 1000):

@@ -35,7 +35,7 @@ class Admitted:
     subjects: tuple[Subject, ...]
     tokens: int
     cost: int
-    grant: Reservation | None
+    reservation: Reservation | None
 
 
 class Traffic(RuleBasedStateMachine):
@@ -64,12 +64,12 @@ class Traffic(RuleBasedStateMachine):
         own = {subject: self.limits[subject] for subject in (TENANT, key, *([ADAPTER] if of_adapter else []))}
         in_any_case = self.is_refused(own)
         try:
-            grant = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost)
+            reservation = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost)
         except LimitBreach as error:
             refusal = error
         else:
             assert not in_any_case
-            self.admitted.append(Admitted(self.now, tuple(own), tokens, cost, grant))
+            self.admitted.append(Admitted(self.now, tuple(own), tokens, cost, reservation))
             return
         limits_of_requests = {"requests_per_minute", "concurrent_requests"}
         assert in_any_case or refusal.name not in limits_of_requests
@@ -87,15 +87,15 @@ class Traffic(RuleBasedStateMachine):
             assert {name: one.stored for name, one in self.limiter.accounts.items()}.keys() <= before.keys()
         return False
 
-    @precondition(lambda self: any(one.grant for one in self.admitted))
+    @precondition(lambda self: any(one.reservation for one in self.admitted))
     @rule(which=st.integers(0, 99), part=st.floats(0, 1))
     def end(self, which: int, part: float) -> None:
-        running = [one for one in self.admitted if one.grant]
+        running = [one for one in self.admitted if one.reservation]
         ended = running[which % len(running)]
         ended.tokens, ended.cost = int(ended.tokens * part), int(ended.cost * part)
-        assert ended.grant is not None
-        self.limiter.settle(ended.grant, ended.tokens, self.now, at(self.now), cost=ended.cost)
-        ended.grant = None
+        assert ended.reservation is not None
+        self.limiter.settle(ended.reservation, ended.tokens, self.now, at(self.now), cost=ended.cost)
+        ended.reservation = None
 
     @invariant()
     def nothing_is_beyond_its_limit(self) -> None:
@@ -130,7 +130,7 @@ class Traffic(RuleBasedStateMachine):
         found = {
             "requests_per_minute": len(minute) + more,
             "tokens_per_minute": sum(one.tokens for one in minute) + (tokens or 0),
-            "concurrent_requests": sum(one.grant is not None for one in own) + more,
+            "concurrent_requests": sum(one.reservation is not None for one in own) + more,
             "tokens_per_request": tokens or 0,
             "tokens_per_day": sum(one.tokens for one in day) + (tokens or 0),
             "tokens_per_month": sum(one.tokens for one in month) + (tokens or 0),
@@ -221,19 +221,19 @@ def test_all_limits_are_taken_together_or_none():
 def test_the_nearest_limit_is_shown():
     limiter = Limiter()
     own = {TENANT: Limits(requests_per_minute=10, tokens_per_minute=100), KEYS[0]: Limits(requests_per_minute=4)}
-    grant = limiter.take(own, 60, 0.0, START)
+    reservation = limiter.take(own, 60, 0.0, START)
     limiter.take(own, 0, 30.0, at(30.0))
-    standing = limiter.standing(own, 30.0, at(30.0))
-    assert standing.requests is not None
-    assert standing.tokens is not None
-    assert (standing.requests.limit, standing.requests.remaining) == (4, 2)
-    assert standing.requests.reset_s == pytest.approx(SPAN_S, abs=0.21)
-    assert (standing.tokens.limit, standing.tokens.remaining) == (100, 40)
-    limiter.settle(grant, 10, 30.0, at(30.0))
-    again = limiter.standing(own, 30.0, at(30.0)).tokens
+    status = limiter.rate_limit_status(own, 30.0, at(30.0))
+    assert status.requests is not None
+    assert status.tokens is not None
+    assert (status.requests.limit, status.requests.remaining) == (4, 2)
+    assert status.requests.reset_s == pytest.approx(SPAN_S, abs=0.21)
+    assert (status.tokens.limit, status.tokens.remaining) == (100, 40)
+    limiter.settle(reservation, 10, 30.0, at(30.0))
+    again = limiter.rate_limit_status(own, 30.0, at(30.0)).tokens
     assert again is not None
     assert again.remaining == 90
-    nothing = limiter.standing({("key", "z"): Limits()}, 30.0, at(30.0))
+    nothing = limiter.rate_limit_status({("key", "z"): Limits()}, 30.0, at(30.0))
     assert (nothing.requests, nothing.tokens) == (None, None)
 
 

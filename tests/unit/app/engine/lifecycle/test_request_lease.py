@@ -11,7 +11,7 @@ from adapters.identity import VersionKey
 from app.domain.load_phases import LoadPhases
 from app.engine.lifecycle.engine_session import EngineSession
 from app.engine.lifecycle.request_lease import RequestLease
-from app.engine.lifecycle.sequence_turns import Sequences
+from app.engine.lifecycle.sequence_leases import SequenceLeases
 from app.engine.port import Endpoint, EngineRequest, Outcome
 from app.engine.residency.slot_time import SlotTime
 from app.engine.vllm.output_log import OutputLog, RequestUsage
@@ -27,19 +27,19 @@ class Instance:
     """Fake engine instance. Each number in ``steps`` is a step with this many tokens, and one event.
 
     Attributes:
-        unreported: tokens that an abort finds in the engine.
+        late: tokens that arrive while the request is aborted.
         aborts: number of aborts.
     """
 
     def __init__(self, steps: list[int], *, stream: bool = True) -> None:
         self.steps, self.stream = steps, stream
-        self.unreported = self.aborts = 0
+        self.late = self.aborts = 0
         self.usage = RequestUsage()
         self.waiting = asyncio.Event()
 
-    async def answer(self, _request: EngineRequest, usage: RequestUsage, *, tag: float) -> Any:
+    async def answer(self, _request: EngineRequest, usage: RequestUsage, *, start_tag: float) -> Any:
         self.usage, usage.prompt_tokens = usage, 5
-        assert tag == 1.5
+        assert start_tag == 1.5
         if self.stream:
             names = SimpleNamespace(engine_name="v7", public_name="prices")
             return await Events.begin(self._events(), cast("VllmRequest", names))
@@ -47,9 +47,9 @@ class Instance:
         await self.waiting.wait()
         return {"choices": []}
 
-    async def abort(self, _request: EngineRequest, usage: RequestUsage) -> None:
+    async def abort(self, _request: EngineRequest) -> None:
         self.aborts += 1
-        usage.output_tokens += self.unreported
+        self.generate(self.late)
 
     def generate(self, tokens: int) -> None:
         self.usage.first_at = self.usage.first_at or asyncio.get_running_loop().time()
@@ -75,10 +75,10 @@ class Leases:
 
 def leased(instance: Instance) -> tuple[RequestLease, Leases]:
     leases = Leases()
-    queue = SimpleNamespace(tag=lambda _name: 1.5)
+    queue = SimpleNamespace(start_tag=lambda _name: 1.5)
     session = cast("EngineSession", SimpleNamespace(instance=instance, queue=queue, slot_time=SlotTime()))
-    sequences = cast("Sequences", leases)
-    return RequestLease(REQUEST, session, OutputLog(), sequences, came=0.0, load=LOAD), leases
+    sequences = cast("SequenceLeases", leases)
+    return RequestLease(REQUEST, session, OutputLog(), sequences, arrived_at=0.0, load=LOAD), leases
 
 
 async def test_events_carry_the_tokens_since_the_previous_event() -> None:
@@ -120,7 +120,7 @@ async def test_closing_a_stream_aborts_it_and_counts_until_then(read: int) -> No
     assert not isinstance(stream, dict)
     for _ in range(read):
         await anext(stream)
-    instance.unreported = 3
+    instance.late = 3
     await stream.aclose()
     await stream.aclose()
     assert lease.outcome.usage is not None
@@ -133,7 +133,7 @@ async def test_cancelling_an_answer_aborts_it_and_counts_until_then() -> None:
     while not instance.usage.output_tokens:
         await asyncio.sleep(0)
     assert lease.outcome.usage is None
-    instance.unreported = 3
+    instance.late = 3
     answering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await answering

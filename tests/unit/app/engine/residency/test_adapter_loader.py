@@ -255,7 +255,7 @@ async def test_whoever_gives_up_the_queue_during_a_copy_waits_no_more(
         task.cancel()
     await asyncio.gather(waiting[0], late, return_exceptions=True)
     assert desk.queue.waiting == 0
-    assert not list(desk.queue.wanted())
+    assert not list(desk.queue.versions_to_stage())
     for lease in [*await asyncio.gather(*waiting[1:]), *running]:
         lease.release()
     assert not desk.loader.slots.leases(1)

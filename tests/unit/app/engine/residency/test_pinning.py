@@ -151,13 +151,13 @@ async def test_the_next_life_gets_pins_and_preloads(
     next_life: tuple[Workers, AdapterLoader, Pins], version: Versions
 ) -> None:
     workers, loader, pins = next_life
-    standing = DesiredAdapters()
-    standing.pins[1] = version(1)
-    standing.preloads = {2: version(2), 3: version(3)}
-    standing.forget(3)
-    await standing.establish(loader, pins)
+    desired = DesiredAdapters()
+    desired.pins[1] = version(1)
+    desired.preloads = {2: version(2), 3: version(3)}
+    desired.forget(3)
+    await desired.establish(loader, pins)
     assert (pins.versions, workers.held) == ({1}, {1, 2})
-    assert (set(standing.pins), set(standing.preloads)) == ({1}, {2})
+    assert (set(desired.pins), set(desired.preloads)) == ({1}, {2})
 
 
 async def test_what_cannot_be_loaded_is_said_and_given_up(
@@ -165,12 +165,12 @@ async def test_what_cannot_be_loaded_is_said_and_given_up(
 ) -> None:
     workers, loader, pins = next_life
     workers.unreadable = {1}
-    standing = DesiredAdapters()
-    standing.pins = {1: version(1), 2: version(2)}
-    standing.preloads = {3: version(3, stored=False), 4: version(4)}
-    await standing.establish(loader, pins)
+    desired = DesiredAdapters()
+    desired.pins = {1: version(1), 2: version(2)}
+    desired.preloads = {3: version(3, stored=False), 4: version(4)}
+    await desired.establish(loader, pins)
     assert (pins.versions, workers.held) == ({2}, {2, 4})
-    assert (set(standing.pins), set(standing.preloads)) == ({2}, {4})
+    assert (set(desired.pins), set(desired.preloads)) == ({2}, {4})
     assert version(1).lora_name in caplog.text
     assert version(3).lora_name in caplog.text
 
@@ -180,10 +180,10 @@ async def test_a_life_that_ends_too_soon_leaves_all_to_the_next(
 ) -> None:
     workers, loader, pins = next_life
     workers.dead = True
-    standing = DesiredAdapters()
-    standing.pins[1] = version(1)
-    standing.preloads[2] = version(2)
-    await standing.establish(loader, pins)
-    assert (set(standing.pins), set(standing.preloads)) == ({1}, {2})
+    desired = DesiredAdapters()
+    desired.pins[1] = version(1)
+    desired.preloads[2] = version(2)
+    await desired.establish(loader, pins)
+    assert (set(desired.pins), set(desired.preloads)) == ({1}, {2})
     with pytest.raises(EngineUnavailable):
         await pins.pin(version(1))

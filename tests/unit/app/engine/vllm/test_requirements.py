@@ -42,6 +42,7 @@ def test_a_missing_libnuma_is_one_sentence(tmp_path: Path) -> None:
     assert not home.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["/nonexistent/g++", "/dev/null", "false"])
 def test_without_a_compiler_nothing_is_compiled(compiler: str) -> None:
     answer = said(WITHOUT, CXX=compiler)
@@ -49,6 +50,7 @@ def test_without_a_compiler_nothing_is_compiled(compiler: str) -> None:
     assert answer.count("no C++ compiler") == 1
 
 
+@pytest.mark.slow
 def test_with_a_compiler_all_stays_as_it_is(tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\n")

@@ -39,10 +39,9 @@ from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.utils.system_utils import kill_process_tree
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreRequestType
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.core_client import AsyncMPClient, BackgroundResources
 from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
@@ -51,7 +50,6 @@ from vllm.v1.engine.utils import CoreEngineProcManager
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.metrics.stats import IterationStats
 from vllm.v1.request import RequestStatus
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
@@ -63,11 +61,10 @@ from app.engine.vllm.arguments import InvalidEngineArgument, engine_arguments
 from app.engine.vllm.launch import ENVIRONMENT, SCHEDULER
 from app.engine.vllm.scheduler import composition
 from app.engine.vllm.scheduler.kv_zeroing import ZeroedBlocks, zeroed
-from app.engine.vllm.scheduler.output_batching import CoalescedOutputs
 from app.engine.vllm.scheduler.preemption import PrioritySteps
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
 from app.engine.vllm.translation import GENERATION_FAILED
-from app.engine.vllm.worker import slot_weights
+from app.engine.vllm.worker import staged_weights
 from app.engine.vllm.worker.cpu_lora import GroupedPunicaWrapper
 from app.engine.vllm.worker.extension import WorkerExtension
 from app.engine.vllm.worker.in_core_executor import CoreExecutor
@@ -261,9 +258,9 @@ def test_an_adapter_is_copied_in_the_steps_of_the_stager() -> None:
     assert not vllms.activate_adapter(7), "it is active already"
     ours, calls = manager()
     stager: Any = Stager.__new__(Stager)
-    stager._manager, stager._write, stager._not_finite, stager._ranks = ours, slot_weights.set_lora, set(), {}
+    stager._manager, stager._not_finite, stager._ranks = ours, set(), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slot_weights, "largest_rank", lambda _lora: 8)
+        patch.setattr(staged_weights, "largest_rank", lambda _lora: 8)
         assert list(stager._copy(adapter)) == [1, 0]
     assert calls == expected == [("q_proj", 1, "A", "B"), ("o_proj", 1)]
     for table in ("lora_index_to_id", "_active_adapters"):
@@ -326,55 +323,18 @@ def test_the_scheduler_has_new_blocks_zeroed(tmp_path: Path) -> None:
 
 
 def test_the_scheduler_is_composed_in_order(tmp_path: Path) -> None:
-    config, first = engine_config(tmp_path), (ZeroedBlocks, PrioritySteps, CoalescedOutputs)
+    config, first = engine_config(tmp_path), (ZeroedBlocks, PrioritySteps)
     on_cpu = (BoundedSteps,) if current_platform.is_cpu() else ()
     expected = (*first, *on_cpu, Scheduler)
     assert composition.scheduler_class(config).__mro__[1 : 1 + len(expected)] == expected
     config.scheduler_config.async_scheduling = True
-    assert composition.scheduler_class(config).__mro__[1:6] == (*first, AsyncScheduler, Scheduler)
+    assert composition.scheduler_class(config).__mro__[1:5] == (*first, AsyncScheduler, Scheduler)
     assert f"{composition.__name__}.{composition.scheduler.__name__}" == SCHEDULER
 
 
-def test_what_a_step_says_is_known() -> None:
-    # A new field may be one that cannot be held back: see app/engine/vllm/scheduler/output_batching.py.
-    assert set(EngineCoreOutput.__struct_fields__) == {
-        *("request_id", "new_token_ids"),
-        *("new_logprobs", "events", "prefill_stats", "routed_experts", "num_nans_in_logits", "new_sampling_mask"),
-        # Set with a sequence's first or last token.
-        *("new_prompt_logprobs_tensors", "prompt_token_id_logprobs", "finish_reason", "stop_reason"),
-        *("kv_transfer_params", "ec_transfer_params", "spec_decode_metrics"),
-        # Set with every output; not used for generation; for images only.
-        *("trace_headers", "pooling_output", "mm_cache_miss_hashes"),
-    }
+def test_the_scheduler_ends_requests_by_id() -> None:
     assert parameters(Scheduler.update_from_output) == ["self", "scheduler_output", "model_runner_output"]
     assert parameters(Scheduler.finish_requests) == ["self", "request_ids", "finished_status"]
-    assert parameters(AsyncMPClient.call_utility_async) == ["self", "method", "args"]
-    assert parameters(IterationStats.update_from_output)[:2] == ["self", "output"]
-    handler: Any = AsyncLLM._run_output_handler
-    assert "IterationStats" in names_in(handler)
-    assert handler.__globals__["IterationStats"].__name__ in {"IterationStats", "TokenStatistics"}
-
-
-def test_the_core_calls_utilities_by_name() -> None:
-    results: list[Any] = []
-    core = SimpleNamespace(
-        tenora_untold=lambda names: len(names),
-        output_queue=None,
-        _reject_utility_in_shutdown=lambda *_: False,
-        _convert_msgspec_args=lambda _method, args: args,
-        _invoke_utility_method=lambda _name, call, *_: results.append(call()),
-    )
-    request = (0, 1, "tenora_untold", (["a", "b"],))
-    EngineCoreProc._handle_client_request(core, EngineCoreRequestType.UTILITY, request)
-    assert results == [2]
-
-
-def test_outputs_are_those_of_client_0(tmp_path: Path) -> None:
-    machine = Machine(engine_config(tmp_path), [0.0], Scheduler)
-    name = machine.send(3)
-    step = machine.scheduler.schedule()
-    (outputs,) = machine.scheduler.update_from_output(step, machine._output(step)).items()
-    assert (outputs[0], [output.request_id for output in outputs[1].outputs]) == (0, [name])
 
 
 def test_the_largest_priority_is_preempted_first(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from app.lab.bench.workload import SHORTEST, Arrival
 from tests.support.completions import KEY, completions_app
 from tests.support.live_server import live_server
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY = 640
 NAMES = [f"adapter-{index}" for index in range(9)]
 OPTIONS = Options(adapters=(1, 9), alphas=(0.3, 1.0), loads=(10,), seconds=0.2, rounds=2, overload_s=0.1)

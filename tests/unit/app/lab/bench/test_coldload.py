@@ -15,6 +15,8 @@ from app.lab.bench.timeline import NotMeasured
 from tests.support.live_server import live_server
 from tests.support.paced import Seen, paced_app, served, setup_in
 
+pytestmark = pytest.mark.slow
+
 CUT_OFF = "no answer before the end of the run"
 #: One stream outlasts the whole run: loads take only milliseconds here, so a change of streams would distort them.
 SIZE = Size(rounds=1, adapters=2, at_once=2, settle_s=0.4, watch_s=0.8, stream_tokens=1000)

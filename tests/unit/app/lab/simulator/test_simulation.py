@@ -12,6 +12,8 @@ from app.lab.simulator.workload import Workload
 from app.scheduling.admission import Admission
 from tests.support.never_drains import NeverDrains
 
+pytestmark = pytest.mark.slow
+
 #: Few slots, little memory and bursts, so that every rule is exercised.
 MACHINE = Machine(slots=8, window=32, host_bytes=2**30, bytes_per_rank=100_000)
 WORKLOAD = Workload(20_000, seed=1, rate=30.0, adapters=2_000, tenants=200)

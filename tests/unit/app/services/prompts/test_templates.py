@@ -194,7 +194,7 @@ async def test_many_at_once_each_get_their_own_text(pool):
     answers = await asyncio.gather(*(one(number) for number in range(60)))
     assert answers == [f"{number}: " + "x" * number for number in range(60)]
     assert len(pool._idle) <= LIMITS.template_workers
-    assert pool._turns._turns == {}
+    assert pool._owners._semaphores == {}
 
 
 async def test_a_caller_that_goes_away_leaves_the_worker_in_order(pool):

@@ -121,21 +121,21 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     upgrade(database_url(settings))
     database, store, engine = Database(database_url(settings)), WatchedStore(tmp_path / "blobs"), NoEngine()
     cache = DiskCache(tmp_path / "cache", store, 2**30)
-    base, readers = open_base(settings), InFlightLookups()
+    base, in_flight = open_base(settings), InFlightLookups()
     adapters = AdapterService(database, base_name=base.name, base_digest=base.digest)
     blobs = BlobService(database, store, NODE)
-    worker = DeletionWorker(database, engine, cache, blobs, readers, NODE)
+    worker = DeletionWorker(database, engine, cache, blobs, in_flight, NODE)
     nodes = NodeService(database, NODE, "here")
     await nodes.register()
     await StoreOwner(database, store).ensure()
-    trials = SmokeTestService(database, engine, readers, lambda: None)
+    smoke_tests = SmokeTestService(database, engine, in_flight, lambda: None)
     prompts = ChatPrompts(settings, {}, None)
-    publishing = PublishingService(database, store, base, settings, trials, prompts, blobs)
+    publishing = PublishingService(database, store, base, settings, smoke_tests, prompts, blobs)
     for slug in ("pricing", "supply-chain"):
         await TenantService(database, CallerCache()).create(slug, actor="test")
     deletions = DeletionService(database, lambda: None)
     yield Bench(publishing, deletions, worker, adapters, database, store, cache, engine, tmp_path)
-    await trials.close()
+    await smoke_tests.close()
     await worker.close()
     await database.close()
 
@@ -361,6 +361,7 @@ async def test_a_warning_is_kept_with_the_version(bench: Bench, made: list[PeftF
     assert (await bench.adapters.get_version("pricing", "quotes", 1)).warnings == (warning,)
 
 
+@pytest.mark.slow
 async def test_a_slow_expression_is_refused_and_others_validated(
     bench: Bench, made: list[PeftFiles], tmp_path: Path
 ) -> None:

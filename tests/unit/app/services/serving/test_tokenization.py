@@ -168,8 +168,8 @@ async def test_only_requests_are_counted(node: Node, caller: Caller, prompts: Ch
     tokenization = service(node, prompts)
     for number in range(2):
         served = await tokenization.tokenize(limited, str(number), {"prompt": "hi " * 9})
-        assert served.standing is not None
-        assert served.standing.requests is not None
-        assert served.standing.requests.remaining == 1 - number
+        assert served.rate_limits is not None
+        assert served.rate_limits.requests is not None
+        assert served.rate_limits.requests.remaining == 1 - number
     with pytest.raises(LimitExceeded, match="requests_per_minute"):
         await tokenization.tokenize(limited, "3", {"prompt": "x"})

@@ -18,22 +18,16 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.entrypoints.openai.chat_completion import serving as chat_serving
 from vllm.entrypoints.openai.completion import serving
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-from vllm.v1.engine import async_llm
 from vllm.v1.engine import utils as engine_utils
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.core import EngineCore
-from vllm.v1.metrics.stats import IterationStats
 
 from app.engine.vllm import launch
 from app.engine.vllm.arguments import engine_arguments
 from app.engine.vllm.patches.ledger import LEDGER, OPTIONAL, InvalidPatches, applied, switched_off
-from app.engine.vllm.patches.stats_logger import BufferedStatistics
-from app.engine.vllm.patches.stream_events import StreamEvent
 from app.engine.vllm.patches.stream_nulls import CompletionStreamEvent
 from app.engine.vllm.scheduler import composition
-from app.engine.vllm.scheduler.output_batching import CoalescedOutputs, TokenStatistics
 from app.engine.vllm.scheduler.prefill_chunking import BoundedSteps
-from app.engine.vllm.worker import extension, slot_weights
+from app.engine.vllm.worker import extension
 from app.engine.vllm.worker.in_core_executor import CoreExecutor
 from app.settings import EngineSettings, Settings
 from tests.support.base_configs import TOY
@@ -121,27 +115,18 @@ def arguments(folder: Path, patches: str) -> list[str]:
 def in_server(folder: Path, patches: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Construct an engine without starting it, and return the optional patches found in this process."""
     given: dict[str, Any] = {}
-    own = SimpleNamespace(render_prompts_async=THEIRS, tokenize_prompts_async=THEIRS, get_eos_token_id=lambda: 7)
-    renderer = SimpleNamespace(**vars(own), _render_prompt_async=None, tokenize_prompt_async=None)
 
     def start(config: VllmConfig, **options: Any) -> Any:
         given.update(options, backend=config.parallel_config.distributed_executor_backend)
-        return SimpleNamespace(renderer=renderer)
+        return SimpleNamespace()
 
     monkeypatch.setattr(AsyncLLM, "from_vllm_config", start)
     launch.construct(arguments(folder, patches), folder)
     assert chat_serving.ChatCompletionStreamResponse.__name__ == "ChatStreamEvent", "required"
     found = {
-        "stream_events": serving.CompletionStreamResponse is StreamEvent,
-        "output_batching": async_llm.IterationStats is TokenStatistics,
         "in_core_executor": given["backend"] is CoreExecutor,
-        "buffered_metrics": given["stat_loggers"] == [BufferedStatistics],
-        "cached_lookups": renderer.render_prompts_async != THEIRS,
     }
-    if not found["stream_events"]:
-        assert serving.CompletionStreamResponse is CompletionStreamEvent
-    if not found["output_batching"]:
-        assert async_llm.IterationStats is IterationStats
+    assert serving.CompletionStreamResponse is CompletionStreamEvent, "required"
     return {name for name, is_on in found.items() if is_on}
 
 
@@ -149,9 +134,7 @@ def in_core(config: VllmConfig) -> set[str]:
     """Create the scheduler as the engine core does, and return the optional patches found in its process."""
     wakeups = SpinCondition.record_read
     scheduler = Machine(config, [0.0], composition.scheduler).scheduler
-    assert (isinstance(scheduler, CoalescedOutputs)) == (EngineCore.tenora_untold is not None)
     found = {
-        "output_batching": isinstance(scheduler, CoalescedOutputs),
         "prefill_chunking": isinstance(scheduler, BoundedSteps),
         "zmq_wakeups": SpinCondition.record_read is not wakeups,
     }
@@ -165,7 +148,7 @@ def in_worker(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
     monkeypatch.setattr(extension, "keep_seeds", lambda _runner: None)
     monkeypatch.setattr(extension.WorkerExtension, "_tenora_group_tokens", lambda *_: None)
-    workers = SimpleNamespace(_adapter_manager=None, _apply_adapters=THEIRS)
+    workers = SimpleNamespace(_adapter_manager=None)
     worker = extension.WorkerExtension()
     worker.vllm_config, worker.model_runner = config, SimpleNamespace(lora_manager=workers)  # type: ignore[attr-defined]
     worker.tenora_prepare()
@@ -174,12 +157,8 @@ def in_worker(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found = {
         "heap_freeze": bool(frozen),
         "zmq_wakeups": SpinCondition.record_read is not wakeups,
-        "malloc_trim": stager._freed is not None,
-        "active_adapters": workers._apply_adapters != THEIRS,
-        "slot_writes": stager._write is slot_weights.write,
+        "malloc_trim": stager._malloc_trim is not None,
     }
-    if not found["slot_writes"]:
-        assert stager._write is slot_weights.set_lora
     return {name for name, is_on in found.items() if is_on}
 
 
@@ -204,13 +183,10 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> Any:
         (serving, "CompletionStreamResponse"),
         (serving, "CompletionResponseStreamChoice"),
         (chat_serving, "ChatCompletionStreamResponse"),
-        (serving.OpenAIServingCompletion, "_extract_prompt_text"),
-        (async_llm, "IterationStats"),
         (engine_utils, "get_mp_context"),
         (SpinCondition, "record_read"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    monkeypatch.setattr(EngineCore, "tenora_untold", None, raising=False)
     variables = dict(os.environ)
     yield
     envs.disable_envs_cache()
@@ -225,9 +201,9 @@ def test_what_is_switched_off_is_applied_in_no_process(
     config = config_of(patches)
     expected = OPTIONAL - switched_off(patches)
     assert applied(config.additional_config) == expected
-    server = {"stream_events", "output_batching", "in_core_executor", "buffered_metrics", "cached_lookups"}
-    core = {"output_batching", "prefill_chunking", "zmq_wakeups"}
-    worker = {"heap_freeze", "zmq_wakeups", "malloc_trim", "active_adapters", "slot_writes"}
+    server = {"in_core_executor"}
+    core = {"prefill_chunking", "zmq_wakeups"}
+    worker = {"heap_freeze", "zmq_wakeups", "malloc_trim"}
     assert server | core | worker == OPTIONAL
     with monkeypatch.context() as context:
         assert in_server(tmp_path, patches, context) == expected & server

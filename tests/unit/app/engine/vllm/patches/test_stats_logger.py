@@ -1,4 +1,4 @@
-"""Periodic statistics add up to the values that vLLM's logger writes after every step."""
+"""Statistics are those of vLLM, without the running adapters."""
 
 import json
 import random
@@ -7,19 +7,16 @@ import pytest
 from prometheus_client import REGISTRY
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.engine import EngineCoreOutput, FinishReason
+from vllm.v1.engine import FinishReason
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import (
     FinishedRequestStats,
     IterationStats,
-    LoRARequestStates,
     PrefixCacheStats,
-    RequestStateStats,
     SchedulerStats,
 )
 
-from app.engine.vllm.patches.stats_logger import BufferedStatistics, EngineStatistics
-from app.engine.vllm.scheduler.output_batching import TokenStatistics
+from app.engine.vllm.patches.stats_logger import EngineStatistics
 from tests.support.base_configs import TOY
 
 #: Metrics that are not exported; see app/wiring/engine_metrics.py.
@@ -74,43 +71,18 @@ def shown() -> dict[tuple[str, str], float]:
 def told(logger: PrometheusStatLogger, count: int) -> dict[tuple[str, str], float]:
     for scheduler_stats, iteration_stats in steps(count):
         logger.record(scheduler_stats, iteration_stats)
-    if isinstance(logger, BufferedStatistics):
-        logger.write()
     return shown()
 
 
 @pytest.mark.parametrize("count", [1, 200])
 def test_all_that_is_shown_is_what_vllm_itself_would_show(config: VllmConfig, count: int) -> None:
     expected = told(PrometheusStatLogger(config), count)
-    found = told(BufferedStatistics(config), count)
+    found = told(EngineStatistics(config), count)
     assert len(expected) > 100
     assert found == expected
 
 
-def test_tokens_are_written_before_there_are_many(config: VllmConfig) -> None:
-    logger = BufferedStatistics(config)
-    logger.write()
-    for scheduler_stats, iteration_stats in steps(160):
-        logger.record(scheduler_stats, iteration_stats)
-    counts = [value for (name, _), value in shown().items() if name == "vllm:inter_token_latency_seconds_count"]
-    assert sum(counts) > 1024 - 20
-
-
-@pytest.mark.parametrize("kind", [EngineStatistics, BufferedStatistics])
-def test_adapters_that_run_leave_no_label_behind(config: VllmConfig, kind: type[EngineStatistics]) -> None:
-    told(kind(config), 200)
+def test_adapters_that_run_leave_no_label_behind(config: VllmConfig) -> None:
+    told(EngineStatistics(config), 200)
     named = [metric for metric in REGISTRY.collect() if metric.name == "vllm:lora_requests_info"]
     assert [metric.samples for metric in named] == [[]]
-
-
-@pytest.mark.parametrize("kind", [IterationStats, TokenStatistics])
-def test_joint_tokens_count_as_single_ones(kind: type[IterationStats]) -> None:
-    def counted(stats: IterationStats, *messages: tuple[int, float]) -> tuple[int, list[float]]:
-        request, adapters = RequestStateStats(), LoRARequestStates()
-        for number, (tokens, came) in enumerate(messages):
-            output = EngineCoreOutput("r", [7] * tokens)
-            stats.update_from_output(output, 100 + came, number == 0, request, adapters, None)
-        return stats.num_generation_tokens, stats.inter_token_latencies_iter
-
-    together = counted(TokenStatistics(), (1, 0.0), (4, 4.0), (3, 7.0))
-    assert together == counted(kind(), *((1, float(number)) for number in range(8))) == (8, [1.0] * 7)

@@ -186,7 +186,7 @@ def test_the_last_gives_back_what_a_stream_before_it_grows_into(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("tag", "expected"), [(0.0, 0), (0.01, 10), (41.9, 42_905), (1e300, 2**62), (float("inf"), 2**62)]
+    ("start_tag", "expected"), [(0.0, 0), (0.01, 10), (41.9, 42_905), (1e300, 2**62), (float("inf"), 2**62)]
 )
-def test_any_counter_is_a_priority(tag: float, expected: int) -> None:
-    assert priority(tag) == expected
+def test_any_counter_is_a_priority(start_tag: float, expected: int) -> None:
+    assert priority(start_tag) == expected

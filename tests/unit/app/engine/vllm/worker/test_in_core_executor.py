@@ -41,6 +41,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_forked_engine_has_one_thread_per_processor(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"
     script.write_text(ASK.replace("PROCESSORS", str(sorted(os.sched_getaffinity(0)))))

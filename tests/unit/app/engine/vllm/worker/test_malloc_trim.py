@@ -4,7 +4,7 @@ import ctypes
 
 import psutil
 
-from app.engine.vllm.worker.malloc_trim import Freed
+from app.engine.vllm.worker.malloc_trim import MallocTrim
 from tests.support.registry import SettableClock
 
 #: Small enough to come from an arena, large enough to leave whole pages.
@@ -30,14 +30,14 @@ def scattered() -> list[int]:
 
 def test_scattered_memory_goes_back_to_the_system() -> None:
     clock = SettableClock()
-    freed = Freed(monotonic=clock.monotonic)
+    malloc_trim = MallocTrim(monotonic=clock.monotonic)
     used = scattered()
     try:
         before = resident()
-        freed.give_back()
+        malloc_trim.trim()
         assert resident() > before - CHUNK * CHUNKS // 8, "too early"
         clock.advance(60)
-        freed.give_back()
+        malloc_trim.trim()
         assert resident() < before - CHUNK * CHUNKS // 4
     finally:
         for chunk in used:
@@ -46,8 +46,8 @@ def test_scattered_memory_goes_back_to_the_system() -> None:
 
 def test_it_is_given_back_once_a_minute() -> None:
     clock, given_back = SettableClock(), list[float]()
-    freed = Freed(lambda: given_back.append(clock.elapsed_s), monotonic=clock.monotonic)
+    malloc_trim = MallocTrim(lambda: given_back.append(clock.elapsed_s), monotonic=clock.monotonic)
     for seconds in (1, 58.5, 0.5, 1, 58, 181, 1):
         clock.advance(seconds)
-        freed.give_back()
+        malloc_trim.trim()
     assert given_back == [60, 300]

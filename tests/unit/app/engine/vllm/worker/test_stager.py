@@ -52,9 +52,6 @@ class Manager:
         self._registered_adapters: dict[int, Any] = {}
         self._active_adapters: OrderedDict[int, None] = OrderedDict()
 
-    def _apply_adapters(self, requests: set[LoRARequest]) -> None:
-        raise AssertionError("this test does not ask for it")
-
     def _create_merged_loras_inplace(self, lora: LoRAModel) -> None:
         """Scale LoRA B, as vLLM does here; this model has no merged layers."""
         for layer in lora.loras.values():

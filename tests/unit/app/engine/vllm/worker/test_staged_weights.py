@@ -14,7 +14,7 @@ from vllm.lora.layers.column_parallel_linear import (
 )
 from vllm.lora.layers.row_parallel_linear import RowParallelLinearWithLoRA
 
-from app.engine.vllm.worker import slot_weights
+from app.engine.vllm.worker import staged_weights
 from app.engine.vllm.worker.cpu_lora import lay_out
 
 SLOTS, MAX_RANK, INPUTS = 3, 8, 12
@@ -46,64 +46,14 @@ def only(lora_a: Sequence[Any], lora_b: Sequence[Any]) -> SimpleNamespace:
     return SimpleNamespace(lora_a=lora_a[0], lora_b=lora_b[0])
 
 
-def assert_written_alike(kind: type[Any], slices: Sequence[int], found: SimpleNamespace, layout: Any) -> None:
-    ours, theirs = layer(kind, slices, layout), layer(kind, slices, layout)
-    slot_weights.write(ours, 1, found)
-    theirs.set_lora(1, found.lora_a, found.lora_b)
-    for mine, vllms in zip(
-        (*ours.lora_a_stacked, *ours.lora_b_stacked), (*theirs.lora_a_stacked, *theirs.lora_b_stacked), strict=True
-    ):
-        assert torch.equal(mine, vllms)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("kind", ONE)
-def test_a_slot_holds_what_vllm_would_have_put_there(kind: type[Any], rank: int, layout: Any) -> None:
-    assert_written_alike(kind, [10], weights(rank, [10]), layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("targets", [[10, 6, 6], [10, None, 6], [None, None, 6], [None, None, None]])
-@pytest.mark.parametrize("kind", MERGED)
-def test_slices_that_an_adapter_leaves_alone_are_cleared(
-    kind: type[Any], targets: Sequence[int | None], rank: int, layout: Any
-) -> None:
-    assert_written_alike(kind, [10, 6, 6], weights(rank, targets), layout)
-
-
-@pytest.mark.parametrize(
-    ("kind", "slices", "found"),
-    [
-        (RowParallelLinearWithLoRA, [10], only([torch.ones(3, INPUTS - 4)], [torch.ones(10, 3)])),
-        (RowParallelLinearWithLoRA, [10], only([torch.ones(3, INPUTS)], [torch.ones(4, 3)])),
-        (MergedColumnParallelLinearWithLoRA, [10, 6], weights(3, [10, 2])),
-    ],
-)
-def test_what_does_not_fill_a_slice_is_left_to_vllm(
-    kind: type[Any], slices: Sequence[int], found: SimpleNamespace
-) -> None:
-    """With tensor parallelism, each card takes only its part of the matrices."""
-    assert_written_alike(kind, slices, found, LAYOUTS[0])
-
-
-def test_a_layer_of_another_kind_is_left_to_vllm() -> None:
-    calls: list[tuple[Any, ...]] = []
-    module = SimpleNamespace(set_lora=lambda *args: calls.append(args))
-    found = weights(3, [10])
-    slot_weights.write(module, 2, found)
-    assert calls == [(2, found.lora_a, found.lora_b)]
-
-
 def test_an_adapter_description_omits_missing_facts() -> None:
     merged = weights(3, [10, None, 6])
     lora = SimpleNamespace(loras={"qkv_proj": merged, "o_proj": weights(5, [4])})
-    assert slot_weights.largest_rank(lora) == 5
-    assert slot_weights.size_of(lora) == 4 * (2 * 3 * INPUTS + 16 * 3 + 5 * INPUTS + 4 * 5)
-    assert slot_weights.is_finite(lora)
+    assert staged_weights.largest_rank(lora) == 5
+    assert staged_weights.size_of(lora) == 4 * (2 * 3 * INPUTS + 16 * 3 + 5 * INPUTS + 4 * 5)
+    assert staged_weights.is_finite(lora)
     merged.lora_b[2][1, 1] = float("inf")
-    assert not slot_weights.is_finite(lora)
+    assert not staged_weights.is_finite(lora)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

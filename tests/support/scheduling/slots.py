@@ -4,19 +4,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf
 
+from app.scheduling.queues import COLD, DRAINING, RESIDENT, STAGED, SlotState
 from app.scheduling.slot_waits import DRAIN_KEPT, DRAINS_SEEN
 from tests.support.scheduling.records import Request, Version
 from tests.support.scheduling.shares import Shares
 
 
 @dataclass(eq=False, kw_only=True)
-class Places(Shares):
+class Slots(Shares):
     """Slots, versions and their waits."""
 
     slots: int
     max_age_s: float
     versions: defaultdict[int, Version] = field(default_factory=lambda: defaultdict(Version))
-    holders: set[int] = field(default_factory=set)
+    slot_holders: set[int] = field(default_factory=set)
     pinned: set[int] = field(default_factory=set)
     staged_ids: set[int] = field(default_factory=set)
     numbers: int = 0
@@ -28,17 +29,17 @@ class Places(Shares):
 
     def waiting(self, version_id: int | None) -> list[Request]:
         """Return the version's waiting requests, oldest first."""
-        return [r for r in self.requests.values() if not r.running and r.ticket.version_id == version_id]
+        return [r for r in self.requests.values() if not r.running and r.parent.version_id == version_id]
 
     def running(self, version_id: int) -> list[Request]:
-        return [r for r in self.requests.values() if r.running and r.ticket.version_id == version_id]
+        return [r for r in self.requests.values() if r.running and r.parent.version_id == version_id]
 
     def waiting_versions(self) -> dict[int, Request]:
         """Return the versions without a slot, with their oldest waiting requests."""
         oldest: dict[int, Request] = {}
         for request in self.requests.values():
-            version_id = request.ticket.version_id
-            if not request.running and version_id is not None and version_id not in self.holders:
+            version_id = request.parent.version_id
+            if not request.running and version_id is not None and version_id not in self.slot_holders:
                 oldest.setdefault(version_id, request)
         return oldest
 
@@ -47,22 +48,22 @@ class Places(Shares):
         return [*self.waiting_versions(), *(version_id for version_id in self.draining() if self.waiting(version_id))]
 
     def free(self) -> int:
-        return self.slots - len(self.holders)
+        return self.slots - len(self.slot_holders)
 
     def draining(self) -> list[int]:
-        return [version_id for version_id in self.holders if self.versions[version_id].drains_since is not None]
+        return [version_id for version_id in self.slot_holders if self.versions[version_id].drains_since is not None]
 
-    def place(self, request: Request) -> str:
-        version_id = request.ticket.version_id
+    def slot_state(self, request: Request) -> SlotState:
+        version_id = request.parent.version_id
         if version_id is None:
-            return "open"
-        if version_id in self.holders:
-            return "open" if self.versions[version_id].drains_since is None else "draining"
-        return "ready" if version_id in self.staged_ids else "cold"
+            return RESIDENT
+        if version_id in self.slot_holders:
+            return RESIDENT if self.versions[version_id].drains_since is None else DRAINING
+        return STAGED if version_id in self.staged_ids else COLD
 
     def can_go(self, request: Request) -> bool:
         return not request.running and (
-            self.place(request) == "open" or (self.place(request) == "ready" and self.free() > 0)
+            self.slot_state(request) == RESIDENT or (self.slot_state(request) == STAGED and self.free() > 0)
         )
 
     def since(self, version_id: int) -> float:
@@ -94,11 +95,11 @@ class Places(Shares):
 
         Call it after every change that may affect this.
         """
-        waiting = {version_id for version_id in self.queue() if version_id in self.staged_ids | self.holders}
+        waiting = {version_id for version_id in self.queue() if version_id in self.staged_ids | self.slot_holders}
         for version_id in self.begun.keys() - waiting:
             number, _ = self.begun[version_id]
             # A version that must be staged again keeps its position.
-            done = version_id in self.holders or not self.waiting(version_id)
+            done = version_id in self.slot_holders or not self.waiting(version_id)
             if done and len(self.visits) >= DRAINS_SEEN and number == min(self.begun.values())[0]:
                 self.gained_s += self.longest_s() / self.slots
             del self.begun[version_id]

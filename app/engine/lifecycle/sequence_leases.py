@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from app.engine.port import EngineRequest
 from app.engine.residency.adapter_loader import AdapterLoader, LoadedLease
-from app.engine.residency.admission_queue import AdmissionQueue, Later
+from app.engine.residency.admission_queue import AdmissionQueue, LaterSequences
 from app.engine.vllm.instance import EngineInstance
 from app.engine.vllm.output_log import Place, RequestUsage, SequenceUsage
 from app.scheduling.admission_request import AdmissionRequest
@@ -19,7 +19,7 @@ from app.scheduling.admission_request import AdmissionRequest
 logger = logging.getLogger(__name__)
 
 
-class Sequences:
+class SequenceLeases:
     """Leases of a request's sequences.
 
     Attributes:
@@ -48,18 +48,18 @@ class Sequences:
 
         Raises: as :meth:`AdapterLoader.lease`.
         """
-        turns = self._queue.later(self._admission) if self._admission.sequences > 1 else None
+        later_sequences = self._queue.later(self._admission) if self._admission.sequences > 1 else None
         key = self._request.adapter
         try:
             lease = await (self._loader.lease(self._admission, key) if key else self._loader.enter(self._admission))
         except BaseException:
-            if turns:
-                turns.close()
+            if later_sequences:
+                later_sequences.close()
             raise
         self._leases[0] = lease
-        if turns:
+        if later_sequences:
             self._instance.gate.expect(self._request.request_id)
-            self._feeding = asyncio.create_task(self._feed(turns))
+            self._feeding = asyncio.create_task(self._feed(later_sequences))
         return lease
 
     def release(self, usage: RequestUsage) -> None:
@@ -77,7 +77,7 @@ class Sequences:
         self._leases.clear()
 
     def began(self, place: Place) -> None:
-        self._queue.read(self._name(place))
+        self._queue.prefilled(self._name(place))
 
     def grew(self, place: Place, output_tokens: int) -> None:
         self._queue.generated(self._name(place), output_tokens)
@@ -89,16 +89,16 @@ class Sequences:
         elif lease := self._leases.pop(self._number(sequence.place), None):
             lease.release(prompt_tokens=sequence.prompt_tokens, output_tokens=sequence.output_tokens)
 
-    async def _feed(self, turns: Later) -> None:
+    async def _feed(self, later_sequences: LaterSequences) -> None:
         """Let each sequence into the engine on its admission."""
         gate, request_id = self._instance.gate, self._request.request_id
         try:
-            await gate.open(request_id, (0, 0), self._queue.tag(request_id))
-            async with contextlib.aclosing(self._loader.later(turns, self._request.adapter)) as later:
-                async for number, lease in later:
+            await gate.open(request_id, (0, 0), self._queue.start_tag(request_id))
+            async with contextlib.aclosing(self._loader.later(later_sequences, self._request.adapter)) as leases:
+                async for number, lease in leases:
                     self._leases[number] = lease
-                    tag = self._queue.tag(self._admission.name(number))
-                    await gate.open(request_id, divmod(number, self._choices), tag)
+                    start_tag = self._queue.start_tag(self._admission.name(number))
+                    await gate.open(request_id, divmod(number, self._choices), start_tag)
         except Exception as error:  # noqa: BLE001 - passed on to the caller that waits for the answer
             logger.warning("A sequence of request %s cannot run: %r", request_id, error)
             self._instance.fail(self._request, error)

@@ -9,9 +9,9 @@ import pytest
 
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
 from app.engine.port import SmokeResult
+from tests.support.publishing import publish, version
 from tests.support.serving import NoEngine, PeftFiles
 from tests.support.site import Site, Unit, make_unit
-from tests.support.trials import publish, version
 
 
 @contextmanager
