@@ -240,6 +240,18 @@ def test_addresses_in_texts_are_never_called(own: httpx.Client, canary: Canary, 
         {"messages": [{"role": "user", "content": url}], "webhook": url},
     ):
         assert own.post("/v1/chat/completions", json=body, headers=headers).status_code in {400, 503}
+    image = {"type": "input_image", "image_url": url}
+    source = {"type": "image", "source": {"type": "url", "url": url}}
+    server = {"type": "mcp", "server_label": "x", "server_url": url}
+    for path, body in (
+        ("/v1/responses", {"input": [{"role": "user", "content": [image]}]}),
+        ("/v1/responses", {"input": url, "tools": [server], "metadata": {"url": url}}),
+        ("/v1/responses", {"input": url, "instructions": url, "metadata": {"url": url}}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": [source]}], "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": url}], "max_tokens": 1, "mcp_servers": [server]}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": url}], "max_tokens": 1, "system": url}),
+    ):
+        assert own.post(path, json=body, headers=headers).status_code in {400, 503}
     assert canary.calls == before
 
 
