@@ -112,7 +112,7 @@ ERRORS: dict[str, tuple[dict[str, Any], type[anthropic.APIStatusError], str]] = 
         anthropic.BadRequestError,
         "prefilled",
     ),
-    "too many tokens": ({"max_tokens": 100_000}, anthropic.BadRequestError, "max_tokens"),
+    "too many tokens": ({"max_tokens": 20_000}, anthropic.BadRequestError, "max_tokens"),
     "a long prompt": (
         {"messages": [{"role": "user", "content": "x y " * 20_000}]},
         anthropic.BadRequestError,
