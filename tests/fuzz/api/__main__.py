@@ -57,7 +57,7 @@ def with_engine(folder: Path) -> Iterator[Target]:
     )
     home = folder / "home"
     home.mkdir()
-    with running(home, demo.base, **SLOTS) as server:
+    with running(home, demo.base, **SLOTS, TENORA_METRICS_KEY_REQUIRED="true") as server:
         yield Target(server.url, server.admin_key, (first, second), folder)
 
 
