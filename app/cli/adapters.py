@@ -24,7 +24,7 @@ from app.cli.nearest import suggest_nearest
 from app.cli.output import emit_json, emit_record, emit_table
 from app.cli.push import push
 from app.cli.watch import watch
-from app.client.api import Api, path_of
+from tenora_client.transport import Api, path_of
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -9,7 +9,7 @@ import typer
 from app.cli.arguments import TenantOption, Yes, adapter_name, confirm, no_version, seconds, slug, version_name
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_record, emit_table, note
-from app.client.api import adapters_path
+from tenora_client.transport import adapters_path
 
 _WEIGHT = re.compile(r"([1-9][0-9]{0,9})=([1-9][0-9]{0,9})", re.ASCII)
 

@@ -8,7 +8,7 @@ import typer
 from adapters.errors import InvalidName
 from adapters.identity import SLUG_WORDS, parse_slug
 from app.cli.output import USAGE, fail
-from app.client.api import path_of
+from tenora_client.transport import path_of
 
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,9})([smhd])", re.ASCII)
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)

@@ -14,7 +14,7 @@ import typer
 
 from app.cli.connection import home
 from app.cli.output import USAGE, fail, note, stderr
-from app.client.api import Refused
+from tenora_client.transport import Refused
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

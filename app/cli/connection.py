@@ -15,8 +15,8 @@ import typer
 
 from app.cli.next_steps import next_step
 from app.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
-from app.client.api import Api, Refused
 from app.demo.publish import DemoAccess
+from tenora_client.transport import Api, Refused
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEMO_FILE = "demo.json"

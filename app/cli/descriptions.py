@@ -10,7 +10,7 @@ import typer
 from app.cli.arguments import TenantOption, VersionArgument
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import USAGE, clean_prose, emit_json, emit_record, fail, note
-from app.client.api import adapters_path
+from tenora_client.transport import adapters_path
 
 _RECORD = ("name", "state", "state_reason", "rank", "size_bytes", "aliases", "labels", "created_at", "digest")
 _PROVENANCE = (

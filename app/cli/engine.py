@@ -14,7 +14,7 @@ from rich.text import Text
 from app.cli.arguments import seconds
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import clean, emit_json, emit_json_line, emit_line, emit_table, stdout, table_of
-from app.client.api import Api, path_of
+from tenora_client.transport import Api, path_of
 
 app = typer.Typer(no_args_is_help=True, help="Slots, tiers and queues of a server's engine. Needs a platform key.")
 

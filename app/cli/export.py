@@ -17,7 +17,7 @@ from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE
 from app.cli.nearest import suggest_nearest
 from app.cli.output import FAILED, USAGE, emit_json, emit_line, fail
-from app.client.api import Api, adapters_path
+from tenora_client.transport import Api, adapters_path
 
 _REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
 

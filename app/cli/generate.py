@@ -8,7 +8,7 @@ import typer
 from app.cli.arguments import tenant_name
 from app.cli.connection import Json, Key, Url, connect_as_tenant
 from app.cli.output import clean_prose, emit_json
-from app.client.api import Api, Refused, path_of
+from tenora_client.transport import Api, Refused, path_of
 
 
 def generate(

@@ -11,7 +11,7 @@ from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import read_labels, show_published
 from app.cli.output import USAGE, emit_json, fail
 from app.cli.push import push
-from app.client.api import adapters_path
+from tenora_client.transport import adapters_path
 
 _REMOTE = ("hf://", "s3://")
 _WEB = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)", re.ASCII)

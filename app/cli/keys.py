@@ -8,7 +8,7 @@ from app.cli.arguments import TenantOption, checked_key_id, keys_path, seconds
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.limits import key_limits
 from app.cli.output import emit_json, emit_line, emit_table, note
-from app.client.api import path_of
+from tenora_client.transport import path_of
 
 app = typer.Typer(no_args_is_help=True, help="The keys of a tenant, or of the platform team. Needs a platform key.")
 app.command("limits")(key_limits)

@@ -10,7 +10,7 @@ from app.cli.arguments import TenantOption, VersionArgument, Yes, confirm, no_ve
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import show_version
 from app.cli.output import emit_json, emit_record, emit_table, note
-from app.client.api import Api, Refused, adapters_path, path_of
+from tenora_client.transport import Api, Refused, adapters_path, path_of
 
 _COLUMNS = {
     "deletion": "id",

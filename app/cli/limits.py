@@ -15,7 +15,7 @@ from app.cli.arguments import (
 )
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table
-from app.client.api import adapters_path, path_of
+from tenora_client.transport import adapters_path, path_of
 
 _LIMIT = "NUMBER|none"
 _AMOUNT = "AMOUNT|none"

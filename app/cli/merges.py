@@ -9,7 +9,7 @@ from app.cli.arguments import TenantOption, adapter_name, version_name
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import read_labels, show_published
 from app.cli.output import emit_json
-from app.client.api import adapters_path
+from tenora_client.transport import adapters_path
 
 _WEIGHT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 

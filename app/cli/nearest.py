@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from app.cli.output import FAILED, fail
-from app.client.api import Api, Refused, adapters_path
+from tenora_client.transport import Api, Refused, adapters_path
 
 
 @contextmanager

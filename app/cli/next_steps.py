@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from app.client.api import Refused
+from tenora_client.transport import Refused
 
 _BY_STATUS = {
     401: "Check --key or TENORA_KEY. An administrator creates keys with `tenora keys create`.",

@@ -7,7 +7,7 @@ import typer
 from app.cli.arguments import TenantOption, no_version, version_name
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_record, emit_table, note
-from app.client.api import adapters_path, path_of
+from tenora_client.transport import adapters_path, path_of
 
 _FIELDS = ("name", "tenant", "created_at", "created_by", "held")
 _PIN_COLUMNS = {"tenant": "tenant", "version": "name", "in the engine": "held", "since": "created_at"}

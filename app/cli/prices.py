@@ -6,7 +6,7 @@ import typer
 
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import emit_json, emit_table, note
-from app.client.api import path_of
+from tenora_client.transport import path_of
 
 app = typer.Typer(no_args_is_help=True, help="Prices of a million tokens. Needs a platform key.")
 

@@ -15,10 +15,10 @@ from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import read_labels, read_object, read_text, show_published
 from app.cli.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
 from app.cli.output import FAILED, USAGE, emit_json, emit_json_error, fail, note, show_reasons, stderr
-from app.client.api import Refused, adapters_path
-from app.client.upload import Sender, Source, bytes_there
 from app.merging.pickles import UnreadableWeights, convert_weights
 from app.support.chat_template import template_digest
+from tenora_client.transport import Refused, adapters_path
+from tenora_client.upload import Sender, Source, bytes_there
 
 _ARCHIVE = "archive"
 _MIB = 2**20

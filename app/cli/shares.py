@@ -8,7 +8,7 @@ from app.cli.arguments import TenantOption, adapter_name, tenant_name
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.descriptions import with_alias_words
 from app.cli.output import emit_json, emit_table, note
-from app.client.api import adapters_path, path_of
+from tenora_client.transport import adapters_path, path_of
 
 _Adapter = Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")]
 _With = Annotated[

@@ -8,7 +8,7 @@ from app.cli.arguments import TenantArgument, Yes, confirm, number_or_none
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.limits import tenant_limits
 from app.cli.output import emit_json, emit_record, emit_table, note
-from app.client.api import path_of
+from tenora_client.transport import path_of
 
 app = typer.Typer(no_args_is_help=True, help="The business units that own adapters and keys. Needs a platform key.")
 app.command("limits")(tenant_limits)

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import USAGE, emit_json, emit_line, emit_table, fail
-from app.client.api import path_of
+from tenora_client.transport import path_of
 
 _COLUMNS = {
     "tenant": "tenant",

@@ -10,7 +10,7 @@ import typer
 from app.cli.arguments import TenantOption
 from app.cli.connection import Json, Key, Url, connect_as_admin
 from app.cli.output import clean, emit_json_line, emit_line, note
-from app.client.api import Api, FeedEvent, Refused, path_of
+from tenora_client.transport import Api, FeedEvent, Refused, path_of
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
 _SILENCE_S = 45.0

@@ -64,7 +64,7 @@ def tenora(
 
     Raises:
         ServerFailed: the server did not become ready.
-        app.client.api.Refused: the server refused a tenant or an adapter.
+        tenora_client.transport.Refused: the server refused a tenant or an adapter.
     """
     owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
     environment, shares = _environment(base, settings), weights or {}

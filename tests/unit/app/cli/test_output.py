@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from app.cli import output
 from app.cli.connection import tenant_key
-from app.client.api import Api
 from app.demo.publish import DemoAccess, TenantAccess
+from tenora_client.transport import Api
 from tests.support.live_server import live_server
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07[red]name[/red]\u202e\x9b31m\r\n"

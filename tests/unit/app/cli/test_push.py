@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from adapters.stores.local import LocalStore
-from app.client import upload as sending
-from app.client.api import Api, Refused, adapters_path
-from app.client.upload import Sender, Source, bytes_there, lanes, persistent
 from app.main import create_app
 from app.settings import Settings
+from tenora_client import upload as sending
+from tenora_client.transport import Api, Refused, adapters_path
+from tenora_client.upload import Sender, Source, bytes_there, lanes, persistent
 from tests.support.cli import Tenora
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, NoEngine, peft_files, save_base, set_up

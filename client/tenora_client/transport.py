@@ -1,11 +1,13 @@
 """HTTP client of Tenora's API."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import httpx
@@ -37,7 +39,7 @@ class Refused(Exception):
         super().__init__(_with_status(details.get("message"), status, request_id))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FeedEvent:
     """Server-sent event.
 
@@ -52,7 +54,7 @@ class FeedEvent:
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Download:
     """File download in progress."""
 
@@ -77,7 +79,7 @@ class Api:
         self.trusts_proxies = httpx.URL(url).host not in {"127.0.0.1", "::1", "localhost"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=self.trusts_proxies)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Api:
         return self
 
     def __exit__(

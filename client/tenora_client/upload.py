@@ -4,6 +4,8 @@ The client keeps no state. It finds the upload with the same files in the server
 another process or machine.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import os
@@ -15,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
-from app.client.api import Api, Refused
+from tenora_client.transport import Api, Refused
 
 #: Maximum parts in flight, and their maximum share of the file's bytes. A killed process loses these parts.
 _LANES = 4
@@ -35,7 +37,7 @@ _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """File to upload, with its size in bytes and its SHA-256 (hex) at the time it was read."""
 
@@ -44,7 +46,7 @@ class Source:
     sha256: str
 
     @classmethod
-    def read(cls, path: Path, on_chunk: Callable[[int], None]) -> Self:
+    def read(cls, path: Path, on_chunk: Callable[[int], None]) -> Source:
         """Hash a file.
 
         Args:
@@ -178,7 +180,7 @@ class Sender:
 
         persistent(straight if file["direct"] and not self._through_server else through)
 
-    def _counted(self, data: bytes) -> "_Counted":
+    def _counted(self, data: bytes) -> _Counted:
         return _Counted(data, self._report)
 
     def _report(self, size: int) -> None:
