@@ -3,8 +3,8 @@
     python -m tests.clients.install [--lock]
 
 uv creates the Python environments. The npm that ships with Node on PyPI creates those for Node. A second run without
-changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in`` or
-``node/package.json`` changes.
+changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in``,
+``node/package.json`` or ``client/pyproject.toml`` changes.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from deploy.install import ROOT, install_uv, uv, uv_environment
+from tests.clients import package
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "python"
@@ -37,6 +38,8 @@ def main() -> None:
     for lock in sorted(LOCKS.glob("*.txt")):
         install_python(lock)
     install_node()
+    for environment in package.ENVIRONMENTS:
+        environment.install()
 
 
 def python_of(client: str) -> Path:
@@ -87,6 +90,7 @@ def compile_locks() -> None:
         lock = source.with_suffix(".txt")
         names = [str(path.relative_to(ROOT)) for path in (source, lock)]
         uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
+    package.compile_locks(environment)
     install_python(LOCKS / f"{NODE}.txt")
     npm("install", "--package-lock-only", folder=NODE_LOCKS)
 
