@@ -5,6 +5,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Installed:
     folder: Path
     minor: int
 
-    def run(self, *command: str, exit_code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, exit_code: int = 0, **environment: Any) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
         done = subprocess.run(
             [self.folder / "bin" / command[0], *command[1:]],
