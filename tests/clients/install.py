@@ -3,8 +3,8 @@
     python -m tests.clients.install [--lock]
 
 uv creates the Python environments. The npm that ships with Node on PyPI creates those for Node. A second run without
-changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in``,
-``node/package.json`` or ``client/pyproject.toml`` changes.
+changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in`` or
+``node/package.json`` changes.
 """
 
 import argparse
@@ -35,11 +35,10 @@ def main() -> None:
     if parser.parse_args().lock:
         compile_locks()
         return
+    package.install()
     for lock in sorted(LOCKS.glob("*.txt")):
         install_python(lock)
     install_node()
-    for environment in package.ENVIRONMENTS:
-        environment.install()
 
 
 def python_of(client: str) -> Path:
@@ -86,11 +85,11 @@ def compile_locks() -> None:
     environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
     # Wheels built on this machine have hashes that no registry has.
     environment.pop("UV_FIND_LINKS", None)
+    package.compile_locks(environment)
     for source in sorted(LOCKS.glob("*.in")):
         lock = source.with_suffix(".txt")
         names = [str(path.relative_to(ROOT)) for path in (source, lock)]
         uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
-    package.compile_locks(environment)
     install_python(LOCKS / f"{NODE}.txt")
     npm("install", "--package-lock-only", folder=NODE_LOCKS)
 

@@ -48,7 +48,7 @@ class Environment:
     def lock(self) -> Path:
         return LOCKS / f"{self.resolution}.txt"
 
-    def minor(self) -> int:
+    def _minor(self) -> int:
         return pythons()[-1 if self.newest else 0][0]
 
     def is_current(self) -> bool:
@@ -73,7 +73,7 @@ class Environment:
         digest = hashlib.sha256(self.lock.read_bytes())
         for path in sorted(_source_files()):
             digest.update(f"{path.relative_to(SOURCE)}\0".encode() + path.read_bytes())
-        return f"{self.minor()}\n{digest.hexdigest()}"
+        return f"{self._minor()}\n{digest.hexdigest()}"
 
 
 ENVIRONMENTS = (
@@ -81,6 +81,11 @@ ENVIRONMENTS = (
     Environment("tenora-client-newest", "highest", newest=True),
     Environment("tenora-client-lowest", "lowest-direct", newest=False),
 )
+
+
+def install() -> None:
+    for environment in ENVIRONMENTS:
+        environment.install()
 
 
 def compile_locks(environment: dict[str, str]) -> None:

@@ -4,30 +4,20 @@ Each client builds its requests itself and runs in a separate environment, see `
 directly, without a proxy.
 """
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.clients.install import FOLDER, HERE, node, python_of
+from tests.support.demo_server import succeeds
 
 PYTHON = ("openai", "openai_agents", "anthropic", "litellm", "langchain", "pydantic_ai", "llama_index")
 NODE = ("openai", "langchain", "ai")
-_CLIENT_S = 600
-
-
-def succeeds(command: list[str | Path], variables: dict[str, str]) -> None:
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
-    done = subprocess.run(
-        command, env=kept | variables, capture_output=True, text=True, timeout=_CLIENT_S, cwd=FOLDER, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("client", PYTHON)
 def test_a_python_client(demo: dict[str, str], client: str) -> None:
-    succeeds([python_of(client), "-I", HERE / "python" / f"{client}_client.py"], demo)
+    succeeds([python_of(client), "-I", HERE / "python" / f"{client}_client.py"], demo, FOLDER)
 
 
 @pytest.mark.parametrize("client", NODE)
@@ -35,4 +25,4 @@ def test_a_node_client(demo: dict[str, str], client: str, tmp_path: Path) -> Non
     # Node resolves packages relative to the script, not to the working directory.
     script = FOLDER / "node" / f"{client}.mjs"
     script.write_text((HERE / "node" / script.name).read_text(encoding="utf-8"), encoding="utf-8")
-    succeeds([node(), script], demo)
+    succeeds([node(), script], demo, FOLDER)

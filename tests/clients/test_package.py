@@ -3,14 +3,14 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 import pytest
 
 from tests.clients import package
-from tests.clients.conftest import DemoServer
 
 MAX_WHEEL_BYTES, MAX_INSTALLED_BYTES = 5 * 10**6, 40 * 10**6
 _COMMAND_S = 300
@@ -26,21 +26,17 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "nump
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Environment with the wheel.
-
-    Attributes:
-        folder: the environment.
-        minor: minor version of its Python 3.
-    """
+    """Environment with the wheel, in a folder."""
 
     folder: Path
-    minor: int
 
-    def run(self, *command: str, exit_code: int = 0, **environment: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, exit_code: int = 0, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
         done = subprocess.run(
             [self.folder / "bin" / command[0], *command[1:]],
-            env=kept | {"HOME": str(self.folder), "COLUMNS": "200"} | environment,
+            env=kept | {"HOME": str(self.folder), "COLUMNS": "200", **environment},
             capture_output=True,
             text=True,
             timeout=_COMMAND_S,
@@ -70,7 +66,7 @@ class Installed:
 def installed(request: pytest.FixtureRequest) -> Installed:
     environment: package.Environment = request.param
     assert environment.is_current(), "The client has changed. Run `python3.11 -m tests.clients.install`."
-    return Installed(environment.folder, environment.minor())
+    return Installed(environment.folder)
 
 
 @pytest.fixture(scope="session")
@@ -99,19 +95,19 @@ def test_the_command_says_its_version_and_its_commands(installed: Installed, whe
     assert "`tenora serve` needs the server's environment" in said
 
 
-def test_an_adapter_is_published_and_answers(installed: Installed, demo_server: DemoServer, tmp_path: Path) -> None:
-    server = {"TENORA_URL": demo_server.url, "TENORA_KEY": demo_server.key}
-    name = f"package-3.{installed.minor}-{len(installed.packages())}"
-    folder = demo_server.home / "demo" / "adapters" / "pricing"
-    pushed = installed.run("tenora", "adapters", "push", str(folder), "--adapter", name, **server)
+def test_an_adapter_is_published_and_answers(installed: Installed, demo: dict[str, str], tmp_path: Path) -> None:
+    server = {"TENORA_URL": demo["TENORA_URL"].removesuffix("/v1"), "TENORA_KEY": demo["TENORA_KEY"]}
+    name, folder = installed.folder.name, tmp_path / "pricing"
+    installed.run("tenora", "adapters", "export", "pricing@1", str(folder), environment=server)
+    pushed = installed.run("tenora", "adapters", "push", str(folder), "--adapter", name, environment=server)
     assert f"Requests for {name!r} now go to {name}@1." in pushed.stderr
-    assert name in installed.run("tenora", "adapters", "list", **server).stdout
+    assert name in installed.run("tenora", "adapters", "list", environment=server).stdout
     ask = ("generate", "What is coffee?", "--chat", "--temperature", "0", "--max-tokens", "24")
-    answer = installed.run("tenora", *ask, "--model", name, **server).stdout
+    answer = installed.run("tenora", *ask, "--model", name, environment=server).stdout
     assert answer.strip()
-    assert answer == installed.run("tenora", *ask, "--model", "pricing", **server).stdout
-    installed.run("tenora", "adapters", "export", f"{name}@1", str(tmp_path / "out"), **server)
+    assert answer == installed.run("tenora", *ask, "--model", "pricing", environment=server).stdout
+    installed.run("tenora", "adapters", "export", f"{name}@1", str(tmp_path / "out"), environment=server)
     weights = "adapter_model.safetensors"
     assert (tmp_path / "out" / weights).read_bytes() == (folder / weights).read_bytes()
-    refused = installed.run("tenora", "adapters", "show", f"{name}@9", exit_code=1, **server)
+    refused = installed.run("tenora", "adapters", "show", f"{name}@9", exit_code=1, environment=server)
     assert f"The newest is {name}@1" in refused.stderr
