@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CLIENT = ROOT / "client"
 LOCKS = ROOT / "deploy" / "locks"
 TOOLS = ROOT / ".tools"
 VENV = ROOT / ".venv"
@@ -47,10 +48,9 @@ def main() -> None:
         install_torch(environment)
         requirements.append(str(LOCKS / "cpu-torch.txt"))
     sync(requirements, environment)
-    uv(
-        ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", "-e", str(ROOT)],
-        environment,
-    )
+    editable = [word for folder in (CLIENT, ROOT) for word in ("-e", str(folder))]
+    install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", *editable]
+    uv(install, environment)
     # `import vllm` alone passes in broken environments; this name pulls in the model code.
     subprocess.run([python(), "-c", "from vllm import LLM"], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
     STAMP.write_text(stamp)
@@ -61,7 +61,8 @@ def python() -> Path:
 
 
 def fingerprint(device: str) -> str:
-    files = [Path(__file__), ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
+    projects = [ROOT / "pyproject.toml", CLIENT / "pyproject.toml"]
+    files = [Path(__file__), *projects, *sorted(LOCKS.glob("*.txt"))]
     return device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 

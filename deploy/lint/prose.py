@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("app", "adapters", "migrations", "tests", "deploy")
+PACKAGES = ("app", "adapters", "client", "migrations", "tests", "deploy")
 PAGES = ("README.md", "docs", "deploy/benchmarks/RESULTS.md")
 #: Folder of further pages, which are checked for ``PEOPLE`` only.
 MORE_PAGES = "deploy"

@@ -21,7 +21,6 @@ from statistics import median
 
 from rich.console import Console
 
-from app.client.api import Api, path_of
 from app.lab.bench import models, outcome, pairs, timeline
 from app.lab.bench.open_loop import Plan, Request, drive
 from app.lab.bench.outcome import Outcome
@@ -32,6 +31,7 @@ from app.lab.bench.servers import Server
 from app.lab.bench.shares import jain, off_weights, served_tokens, shares_of
 from app.lab.bench.timeline import NotMeasured, Script, Served
 from app.lab.bench.workload import SHORTEST, Load, arrivals
+from tenora_client.transport import Api, path_of
 
 RANK = 8
 TENANTS = tuple(f"tenant-{number}" for number in range(1, 9))

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.client.api import Api, path_of
 from app.domain.limits.limits import COSTS, Limits
 from app.lab.bench import models, overhead, report, rivals
 from app.lab.bench.overhead import ADAPTER, QUICK, Size
 from app.lab.bench.publishing import TENANT
 from app.lab.bench.servers import Server
+from tenora_client.transport import Api, path_of
 
 ON, OFF = "guarded", "unguarded"
 #: Rounds long enough to resolve differences of a few percent.
@@ -39,7 +39,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
 
     Raises:
         ServerFailed, LoadError
-        app.client.api.Refused: the server rejected a limit.
+        tenora_client.transport.Refused: the server rejected a limit.
     """
     size = QUICK if quick else FULL
     home = home.resolve()
@@ -70,7 +70,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
 def _started(
     name: str, base: Path, adapter: Path, home: Path, folder: Path, settings: Mapping[str, str]
 ) -> Iterator[Server]:
-    module = "app.cli" if name == ON else "app.cli.without_limits"
+    module = "tenora_client" if name == ON else "app.cli.without_limits"
     with rivals.tenora(base, {ADAPTER: adapter}, home=home, folder=folder, settings=settings, module=module) as server:
         yield dataclasses.replace(server, name=name)
 

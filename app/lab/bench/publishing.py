@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
-from app.client.api import Api, path_of
 from app.lab.bench.engineless import serving, set_up
 from app.settings import Settings
+from tenora_client.transport import Api, path_of
 
 #: Default tenant of an adapter.
 TENANT = "bench"
@@ -46,7 +46,7 @@ def make_home(
         on_published: callback after each adapter.
 
     Raises:
-        app.client.api.Refused: the server refused a tenant or an adapter.
+        tenora_client.transport.Refused: the server refused a tenant or an adapter.
     """
     if home.exists():
         return

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from app.client.api import Api
 from app.lab.bench import rivals
 from app.lab.bench.card.options import Options, Result
 from app.lab.bench.card.quantised import rounded_base
@@ -17,6 +16,7 @@ from app.verify.comparison import Answer, Verdict
 from app.verify.completions import PATH, answer_of, request_body
 from app.verify.reference import context_of
 from app.verify.run import verify
+from tenora_client.transport import Api
 
 #: Somewhat less than half of a card's memory: the reference needs the rest.
 _GPU_MEMORY = 0.45
