@@ -13,7 +13,7 @@ from adapters.stores.base import is_digest
 from adapters.stores.staging import MAX_PARTS
 from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
-from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, PartUrlsRequest, PartUrlsOut
+from app.api.upload_schemas import ListedUploadOut, PartUrlsOut, PartUrlsRequest, UploadCreate, UploadListOut, UploadOut
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
 from app.domain.errors import InvalidRequest
