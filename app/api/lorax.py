@@ -9,7 +9,7 @@ from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.services.serving.inference import Served
 
-router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
+router = APIRouter(tags=["lorax"], route_class=PlainRoute)
 
 
 @router.post("/generate", response_model=None, summary="Generate a text", openapi_extra=GENERATE)

@@ -10,7 +10,7 @@ from app.api.streaming import answer_response
 from app.services.bodies.anthropic import messages_request
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1/messages", tags=["Anthropic"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1/messages", tags=["anthropic"], route_class=PlainRoute)
 
 
 @router.post("", response_model=None, summary="Answer a conversation", openapi_extra=MESSAGES)

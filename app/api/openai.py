@@ -10,7 +10,7 @@ from app.api.streaming import answer_response
 from app.engine.port import Endpoint
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 
 
 @router.post("/completions", response_model=None, summary="Continue a text", openapi_extra=COMPLETION)

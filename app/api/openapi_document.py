@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS
 from app.api.idempotency import PATHS
+from app.api.inference_schemas import components
 from app.api.openapi_names import component_name, name_components
 from app.api.schemas import ERRORS, AnthropicErrorResponse, ErrorResponse, LoraxErrorResponse
 from app.services.access.idempotency import HEADER
@@ -61,6 +62,8 @@ def install(app: FastAPI) -> None:
 
 def _complete(document: dict[str, Any]) -> None:
     document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    for name, schema in components().items():
+        document["components"]["schemas"].setdefault(name, schema)
     name_components(document)
     for path, method, operation in _operations(document):
         errors: list[int] = []

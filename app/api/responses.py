@@ -12,10 +12,10 @@ from app.domain.errors import NotFound
 from app.services.bodies.responses import responses_request
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 
 #: Routes of stored responses, of which there are none.
-stored = APIRouter(prefix="/v1/responses", tags=["OpenAI"])
+stored = APIRouter(prefix="/v1/responses", tags=["openai"])
 
 
 @router.post("/responses", response_model=None, summary="Answer a list of items", openapi_extra=RESPONSES)
