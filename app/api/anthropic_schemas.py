@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.openai_schemas import Absent
+from app.api.openapi_components import Absent
 from app.api.schemas import AnthropicErrorResponse
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]

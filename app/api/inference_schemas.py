@@ -2,15 +2,14 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from app.api import anthropic_schemas, lorax_schemas, openai_schemas, responses_schemas
 from app.api.inference_headers import DEADLINE, IGNORED
+from app.api.openapi_components import event_stream, reference, schemas_of
 from app.services.bodies import field_table
 from app.services.bodies.field_table import LORAX, MODEL_FIELDS, FieldTable
 
-_REF = "#/components/schemas/{model}"
 _MODEL = (
     "Name of the model: `adapter`, `adapter:alias`, `adapter@number`, or `owner/adapter` for a shared one. "
     "The base model's name or nothing: the base."
@@ -164,39 +163,13 @@ _ENDED = "Events of the answer. An error ends the stream with an event."
 
 def components() -> dict[str, Any]:
     """Return the schemas of bodies, answers and events by their names."""
-    _, schemas = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REF)
-    found: dict[str, Any] = schemas["$defs"]
-    for name, kind in _EVENTS.items():
-        schema = TypeAdapter(kind).json_schema(ref_template=_REF)
-        found |= schema.pop("$defs")
-        found[name] = schema
-    return found
-
-
-def event_stream(data: dict[str, Any], description: str) -> dict[str, Any]:
-    """Build the schema of a stream of server-sent events: a string, and by JSON Schema's ``contentSchema`` its events.
-
-    Args:
-        data: schema of the JSON value in an event's ``data``.
-    """
-    content = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
-    event = {"type": "object", "properties": {"data": content}, "required": ["data"]}
-    return {
-        "type": "string",
-        "description": description,
-        "contentMediaType": "text/event-stream",
-        "contentSchema": {"type": "array", "items": event},
-    }
+    return schemas_of({model.__name__: model for model in _MODELS} | _EVENTS)
 
 
 _IGNORED_HEADER = {
     "description": "Names of request fields that were ignored because they cannot change the answer",
     "schema": {"type": "string"},
 }
-
-
-def reference(name: str) -> dict[str, Any]:
-    return {"$ref": _REF.format(model=name)}
 
 
 def _documented(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.openai_schemas import Absent
+from app.api.openapi_components import Absent
 from app.api.schemas import LoraxErrorResponse
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]

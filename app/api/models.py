@@ -34,10 +34,12 @@ class ModelListOut(BaseModel):
 @router.get("/", include_in_schema=False)
 @router.get("", summary="List the base model, the caller's adapters and shared adapters")
 async def list_models(gateway: GatewayDep, caller: InferenceCaller) -> ModelListOut:
+    """Adapters are listed if they have the alias `default`. A restricted key sees the models that it may use."""
     return ModelListOut(data=[ModelOut.of(model) for model in await gateway.models.list_models(caller)])
 
 
 # `:path`, because a base model's name may contain a slash.
 @router.get("/{model_id:path}", summary="Show a model by any name that `model` accepts")
 async def get_model(gateway: GatewayDep, caller: InferenceCaller, model_id: str) -> ModelOut:
+    """The answer's `root` is the version that the name stands for now."""
     return ModelOut.of(await gateway.models.get_model(caller, model_id))

@@ -7,12 +7,9 @@ describe both. Objects of a request have no list of allowed keys, because other 
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
+from app.api.openapi_components import Absent
 from app.api.schemas import ErrorResponse
-
-#: A field that is missing instead of null.
-Absent = SkipJsonSchema[None]
 
 
 class FunctionDefinition(BaseModel):
@@ -184,7 +181,7 @@ class ToolCallDelta(BaseModel):
 
 class ChatDelta(BaseModel):
     role: Literal["assistant"] | Absent = None
-    content: str | None | Absent = None
+    content: str | Absent | None = None
     tool_calls: list[ToolCallDelta] | Absent = None
 
 

@@ -20,7 +20,7 @@ def component_name(name: str) -> str:
 
 
 def name_components(document: dict[str, Any]) -> None:
-    """Rename components with their references, and drop pydantic's titles (generators derive names from them) and defaults of null.
+    """Rename components with their references. Drop defaults of null, and titles, from which generators derive names.
 
     Raises:
         ValueError: two components would get the same name.

@@ -152,7 +152,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """An answer. Fields from `background` on repeat the request, or are OpenAI's fields that this server never fills."""
+    """An answer. From `background` on, fields repeat the request, or are OpenAI's and never filled here."""
 
     id: str
     object: Literal["response"]
