@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import TypedDict
 
 from fastapi import Depends, FastAPI
@@ -94,6 +95,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = FastAPI(
         title="Tenora",
+        version=version("tenora"),
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,

@@ -42,6 +42,16 @@ def standalone(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, An
     return dict(json.loads(text.replace('"#/components/schemas/', '"#/$defs/')))
 
 
+def with_event_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document as schemathesis reads it: the schema of an event stream is that of one event."""
+    copied: dict[str, Any] = json.loads(json.dumps(document))
+    for *_, operation in operations(copied):
+        for kind, media in successes(operation):
+            if kind == "text/event-stream":
+                media["schema"] = media["schema"]["contentSchema"]["items"]
+    return copied
+
+
 def schemas_in(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every schema of a document: components, bodies, answers, parameters, and the schemas inside them."""
     for schema in document["components"]["schemas"].values():
