@@ -133,7 +133,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(messages.router, responses=answers(400, 404, 409, 410, 429, model=AnthropicErrorResponse))
     app.include_router(tokenize.router, responses=answers(400, 404, 409, 410, 429))
     app.include_router(responses.stored, responses=answers(404))
-    app.include_router(models.router, responses=answers(404, 409))
+    app.include_router(models.router, responses=answers())
     app.include_router(tenants.router)
     app.include_router(tenants.own)
     in_tenant = [Depends(tenant_in_path)]

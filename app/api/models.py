@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.auth import GatewayDep, InferenceCaller
+from app.api.schemas import answers
 from app.services.serving.models import Model
 
 router = APIRouter(prefix="/v1/models", tags=["openai"])
@@ -39,7 +40,9 @@ async def list_models(gateway: GatewayDep, caller: InferenceCaller) -> ModelList
 
 
 # `:path`, because a base model's name may contain a slash.
-@router.get("/{model_id:path}", summary="Show a model by any name that `model` accepts")
+@router.get(
+    "/{model_id:path}", summary="Show a model by any name that `model` accepts", responses=answers(404, 409, 410)
+)
 async def get_model(gateway: GatewayDep, caller: InferenceCaller, model_id: str) -> ModelOut:
     """The answer's `root` is the version that the name stands for now."""
     return ModelOut.of(await gateway.models.get_model(caller, model_id))

@@ -17,7 +17,7 @@ from app.api.inference_schemas import components
 from app.api.openapi_components import reference, schemas_of
 from app.api.openapi_errors import error_reference, error_responses
 from app.api.openapi_examples import add_examples
-from app.api.openapi_headers import HEADERS, header, success_headers
+from app.api.openapi_headers import HEADERS, REQUEST_ID, header, success_headers
 from app.api.openapi_names import name_components
 from app.api.upload_schemas import PublishOptions
 from app.domain.access import Scope
@@ -78,6 +78,8 @@ _PUBLISHING = ("ImportRequest", "MergeRequest", "UploadCreate")
 #: Scope by the tag of routes that check their key themselves.
 _SCOPE_OF_TAG = dict.fromkeys(("openai", "anthropic", "lorax", "tokens"), Scope.INFERENCE)
 _TENANT_PATH = "/admin/tenants/{tenant}/"
+#: Route whose 503 is a report and no error.
+_READY = "/health/ready"
 
 
 def operation_id(route: APIRoute) -> str:
@@ -136,14 +138,16 @@ def _complete(document: dict[str, Any], routes: dict[str, APIRoute]) -> None:
 def _complete_responses(path: str, operation: dict[str, Any], route: APIRoute) -> None:
     responses: dict[str, Any] = operation["responses"]
     replayed = any(item["name"] == HEADER for item in operation.get("parameters", ()))
-    errors = {int(status) for status in responses if status >= "400" and path != "/health/ready"}
-    errors |= {400, 409} if replayed else set()
-    errors |= {400, 413, 415} if "requestBody" in operation else set()
+    errors = {int(status) for status in responses if status >= "400" and path != _READY}
+    errors |= {400, 409, 429} if replayed else set()
+    errors |= {400, 408, 413, 415} if "requestBody" in operation else set()
     for status, response in responses.items():
         if status < "400":
             response["headers"] = success_headers(_camel_case(*route.name.split("_")), status)
             if replayed:
                 response["headers"] |= dict([header("Replayed")])
+        elif path == _READY:
+            response["headers"] = dict([header(REQUEST_ID), header("RetryAfter")])
     for error in errors:
         responses[str(error)] = error_reference(path, error)
     operation["responses"] = dict(sorted(responses.items()))
