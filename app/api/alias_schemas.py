@@ -26,14 +26,14 @@ class AliasPut(_Body):
     )
 
 
-class StepIn(_Body):
+class CanaryStep(_Body):
     weight: int = Field(description="Candidate's share of the traffic in percent; must rise from step to step")
     seconds: int = Field(description="Minimum duration of the step in seconds")
 
 
-class PolicyIn(_Body):
-    steps: list[StepIn] = Field(
-        default=[StepIn(weight=step.weight, seconds=step.seconds) for step in _DEFAULT.steps],
+class CanaryPolicy(_Body):
+    steps: list[CanaryStep] = Field(
+        default=[CanaryStep(weight=step.weight, seconds=step.seconds) for step in _DEFAULT.steps],
         description="Steps of the canary. After the last one, the candidate gets all the traffic.",
     )
     min_requests: int = Field(
@@ -51,6 +51,16 @@ class PolicyIn(_Body):
         description="Maximum ratio of the 95th percentiles of time to first token (streamed answers); null: no maximum",
     )
 
+    @classmethod
+    def of(cls, policy: Policy) -> Self:
+        return cls(
+            steps=[CanaryStep(weight=step.weight, seconds=step.seconds) for step in policy.steps],
+            min_requests=policy.min_requests,
+            max_error_rate=policy.max_error_rate,
+            max_empty_rate=policy.max_empty_rate,
+            max_ttft_ratio=policy.max_ttft_ratio,
+        )
+
     def policy(self) -> Policy:
         return Policy(
             steps=tuple(Step(step.weight, step.seconds) for step in self.steps),
@@ -63,10 +73,10 @@ class PolicyIn(_Body):
 
 class CanaryPut(_Body):
     version: int = Field(description="Version to try")
-    policy: PolicyIn = PolicyIn()
+    policy: CanaryPolicy = CanaryPolicy()
 
 
-class FiguresOut(BaseModel):
+class CanaryFiguresOut(BaseModel):
     version: int
     requests: int = Field(description="Answers that ended, successfully or not")
     errors: int
@@ -81,11 +91,11 @@ class FiguresOut(BaseModel):
 
 class CanaryOut(BaseModel):
     state: str = Field(description="State: running, promoted, rolled_back or cancelled")
-    baseline: FiguresOut = Field(
+    baseline: CanaryFiguresOut = Field(
         description="Metrics of the previous version in the current step; in a last step of 100%, since the start"
     )
-    candidate: FiguresOut = Field(description="Metrics of the new version in the current step")
-    policy: dict[str, Any]
+    candidate: CanaryFiguresOut = Field(description="Metrics of the new version in the current step")
+    policy: CanaryPolicy
     step: int = Field(description="Index of the current step, or of the step in which it ended")
     step_started_at: datetime
     verdict: str | None = Field(description="Verdict while it runs: wait, advance, promote or breach")
@@ -101,9 +111,9 @@ class CanaryOut(BaseModel):
         ended = None if canary.reason is None else str(canary.reason.get("message", ""))
         return cls(
             state=canary.state.value,
-            baseline=FiguresOut.of(canary.baseline, report.baseline),
-            candidate=FiguresOut.of(canary.candidate, report.candidate),
-            policy=dict(canary.policy),
+            baseline=CanaryFiguresOut.of(canary.baseline, report.baseline),
+            candidate=CanaryFiguresOut.of(canary.candidate, report.candidate),
+            policy=CanaryPolicy.of(Policy.from_json(canary.policy)),
             step=canary.step,
             step_started_at=canary.step_started_at,
             verdict=None if verdict is None else verdict.decision.value,

@@ -33,15 +33,17 @@ Condition = Annotated[Precondition, Depends(_precondition)]
 
 
 @router.get("/{adapter}/aliases", summary="List an adapter's aliases", responses=answers(400, 404))
-async def list_(
+async def list_aliases(
     adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AliasOut]:
+    """An alias is a movable name of a version. The alias `default` answers for the adapter's plain name."""
     page = await gateway.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[AliasOut.of(alias) for alias in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
-async def show(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
+async def get_alias(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
+    """The header `etag` identifies this state of the alias. Send it as `If-Match` with a change."""
     return _tagged(await gateway.aliases.get(owner.tenant, adapter, alias), response)
 
 
@@ -50,7 +52,7 @@ async def show(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, res
     summary="Point an alias at a version, or split its traffic between versions",
     responses={**answers(400, 404, 409, 412), 201: {"model": AliasReportOut, "description": "The alias was created"}},
 )
-async def put(
+async def put_alias(
     adapter: str,
     alias: str,
     body: AliasPut,
@@ -59,6 +61,7 @@ async def put(
     condition: Condition,
     response: Response,
 ) -> AliasReportOut:
+    """The change takes effect with the next request. Traffic split by weights stays stable for each value of `user`."""
     report, created = await gateway.aliases.set(
         owner.tenant,
         adapter,
@@ -74,7 +77,8 @@ async def put(
 @router.delete(
     "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
 )
-async def delete(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
+async def delete_alias(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
+    """Requests that name the alias get 404 from then on. The versions stay."""
     await gateway.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
 
 
@@ -83,9 +87,10 @@ async def delete(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, c
     summary="Roll an alias back to its previous versions",
     responses=answers(400, 404, 409, 412),
 )
-async def roll_back(
+async def rollback_alias(
     adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition, response: Response
 ) -> AliasReportOut:
+    """A second call undoes the first."""
     report = await gateway.aliases.roll_back(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
@@ -95,7 +100,7 @@ async def roll_back(
 @router.get(
     "/{adapter}/aliases/{alias}/history", summary="List an alias's changes, newest first", responses=answers(400, 404)
 )
-async def history(
+async def list_alias_changes(
     adapter: str,
     alias: str,
     owner: Reader,
@@ -103,6 +108,7 @@ async def history(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[AliasChangeOut]:
+    """Each change names the key that made it, or the canary."""
     page = await gateway.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
     return ListOut(data=[AliasChangeOut.of(change) for change in page.data], next_cursor=page.next_cursor)
 
@@ -116,6 +122,10 @@ async def history(
 async def start_canary(
     adapter: str, alias: str, body: CanaryPut, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
+    """The server compares errors, empty answers and latency of both versions in each step.
+
+    A breach moves all traffic back.
+    """
     report = await gateway.canaries.start(
         owner.tenant,
         adapter,
@@ -131,7 +141,8 @@ async def start_canary(
 @router.get(
     "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
-async def show_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
+async def get_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
+    """The answer has the running canary, or else the last one, with the metrics of its current step."""
     return CanaryOut.of(await gateway.canaries.get(owner.tenant, adapter, alias))
 
 
@@ -143,6 +154,7 @@ async def show_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayD
 async def cancel_canary(
     adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
+    """The alias gets its baseline back with the next request."""
     report = await gateway.canaries.cancel(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )

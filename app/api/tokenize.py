@@ -9,16 +9,18 @@ from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["Tokens"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["tokens"], route_class=PlainRoute)
 
 
 @router.post("/tokenize", response_model=None, summary="Tokenize a text or a conversation", openapi_extra=TOKENIZE)
 async def tokenize(request: Request) -> Response:
+    """A conversation is rendered with the chat template of the named version first. The engine does no work."""
     return answer_response(await run(request, _tokenize))
 
 
 @router.post("/detokenize", response_model=None, summary="Decode tokens to a text", openapi_extra=DETOKENIZE)
 async def detokenize(request: Request) -> Response:
+    """Special tokens are part of the text. The engine does no work."""
     return answer_response(await run(request, _detokenize))
 
 
