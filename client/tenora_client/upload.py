@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tenora_client.transport import Api, Refused
+from tenora_client.errors import Refused
+from tenora_client.transport import Api
 
 #: Maximum parts in flight, and their maximum share of the file's bytes. A killed process loses these parts.
 _LANES = 4
