@@ -30,10 +30,6 @@ class ConfigurationError(TenoraError):
     """The client has no usable address or key."""
 
 
-class AdapterNotFound(TenoraError):
-    """No adapter to publish is at this path."""
-
-
 class ConnectionFailed(TenoraError):
     """The server did not answer, or the connection was lost."""
 

@@ -14,7 +14,7 @@ from msgspec import field
 from tenora_client.answers import Answer
 
 
-class Alias(Answer, kw_only=True):
+class Alias(Answer, frozen=True, kw_only=True):
     """
     Alias as the server shows it.
 
@@ -31,7 +31,7 @@ class Alias(Answer, kw_only=True):
     updated_at: datetime
 
 
-class AliasChange(Answer, kw_only=True):
+class AliasChange(Answer, frozen=True, kw_only=True):
     """
     Alias change as the server shows it.
 
@@ -48,7 +48,7 @@ class AliasChange(Answer, kw_only=True):
     reason: Union[str, None] = None
 
 
-class Base(Answer, kw_only=True):
+class Base(Answer, frozen=True, kw_only=True):
     """
     Base as the server shows it.
 
@@ -60,7 +60,7 @@ class Base(Answer, kw_only=True):
     digest: str
 
 
-class CanaryFigures(Answer, kw_only=True):
+class CanaryFigures(Answer, frozen=True, kw_only=True):
     """
     Canary figures as the server shows it.
 
@@ -79,7 +79,7 @@ class CanaryFigures(Answer, kw_only=True):
     ttft_p95_s: Union[float, None] = None
 
 
-class DeletedBlob(Answer, kw_only=True):
+class DeletedBlob(Answer, frozen=True, kw_only=True):
     """
     Deleted blob as the server shows it.
 
@@ -93,7 +93,7 @@ class DeletedBlob(Answer, kw_only=True):
     kept: Union[str, None] = None
 
 
-class DeletedVersion(Answer, kw_only=True):
+class DeletedVersion(Answer, frozen=True, kw_only=True):
     """
     Deleted version as the server shows it.
 
@@ -106,7 +106,7 @@ class DeletedVersion(Answer, kw_only=True):
     kept_on_disk: Union[str, None] = None
 
 
-class DeletionNode(Answer, kw_only=True):
+class DeletionNode(Answer, frozen=True, kw_only=True):
     """
     Deletion node as the server shows it.
 
@@ -124,7 +124,7 @@ class DeletionNode(Answer, kw_only=True):
     disk_gone_at: Union[datetime, None] = None
 
 
-class LimitStatus(Answer, kw_only=True):
+class LimitStatus(Answer, frozen=True, kw_only=True):
     """
     Limit status as the server shows it.
 
@@ -141,7 +141,7 @@ class LimitStatus(Answer, kw_only=True):
     reset_s: Union[float, None] = None
 
 
-class Limits(Answer, kw_only=True):
+class Limits(Answer, frozen=True, kw_only=True):
     """
     Limits. Null means no limit.
 
@@ -160,7 +160,7 @@ class Limits(Answer, kw_only=True):
     cost_per_month: Union[str, None] = None
 
 
-class NewKey(Answer, kw_only=True):
+class NewKey(Answer, frozen=True, kw_only=True):
     """
     New key as the server shows it.
 
@@ -184,7 +184,7 @@ class NewKey(Answer, kw_only=True):
     addresses: Union[list[str], None] = None
 
 
-class Pin(Answer, kw_only=True):
+class Pin(Answer, frozen=True, kw_only=True):
     """
     Pin as the server shows it.
 
@@ -203,7 +203,7 @@ class Pin(Answer, kw_only=True):
     held: bool
 
 
-class Price(Answer, kw_only=True):
+class Price(Answer, frozen=True, kw_only=True):
     """
     Price as the server shows it.
 
@@ -217,7 +217,7 @@ class Price(Answer, kw_only=True):
     output: str
 
 
-class Prices(Answer, kw_only=True):
+class Prices(Answer, frozen=True, kw_only=True):
     """
     Prices as the server shows it.
     """
@@ -226,7 +226,7 @@ class Prices(Answer, kw_only=True):
     data: list[Price]
 
 
-class Provenance(Answer, kw_only=True):
+class Provenance(Answer, frozen=True, kw_only=True):
     """
     Provenance of a version. Fields are null on versions that were published before Tenora recorded them.
 
@@ -254,7 +254,7 @@ class Provenance(Answer, kw_only=True):
     base: Union[Base, None] = None
 
 
-class Quota(Answer, kw_only=True):
+class Quota(Answer, frozen=True, kw_only=True):
     """
     Quota of a tenant. Null means no limit.
     """
@@ -266,7 +266,7 @@ class Quota(Answer, kw_only=True):
     pinned_slots: Union[int, None] = None
 
 
-class QuotaUse(Answer, kw_only=True):
+class QuotaUse(Answer, frozen=True, kw_only=True):
     """
     Quota use as the server shows it.
 
@@ -281,7 +281,7 @@ class QuotaUse(Answer, kw_only=True):
     pinned_slots: int
 
 
-class Reason(Answer, kw_only=True):
+class Reason(Answer, frozen=True, kw_only=True):
     """
     One reason for a rejection, with all its occurrences.
 
@@ -299,7 +299,7 @@ class Reason(Answer, kw_only=True):
     count: int
 
 
-class Share(Answer, kw_only=True):
+class Share(Answer, frozen=True, kw_only=True):
     """
     Share as the server shows it.
 
@@ -315,7 +315,7 @@ class Share(Answer, kw_only=True):
     recipient_exists: Union[bool, None] = None
 
 
-class SharedAdapter(Answer, kw_only=True):
+class SharedAdapter(Answer, frozen=True, kw_only=True):
     """
     Shared adapter as the server shows it.
 
@@ -333,7 +333,7 @@ class SharedAdapter(Answer, kw_only=True):
     aliases: dict[str, dict[str, int]]
 
 
-class SharedVersion(Answer, kw_only=True):
+class SharedVersion(Answer, frozen=True, kw_only=True):
     """
     Public view of a version: without the owner's keys, addresses, sources, links and prompts.
 
@@ -358,7 +358,7 @@ class SharedVersion(Answer, kw_only=True):
     base: Union[Base, None] = None
 
 
-class Tenant(Answer, kw_only=True):
+class Tenant(Answer, frozen=True, kw_only=True):
     """
     Tenant as the server shows it.
 
@@ -376,7 +376,7 @@ class Tenant(Answer, kw_only=True):
     limits: Limits
 
 
-class TenantUsage(Answer, kw_only=True):
+class TenantUsage(Answer, frozen=True, kw_only=True):
     """
     Tenant usage as the server shows it.
 
@@ -395,7 +395,7 @@ class TenantUsage(Answer, kw_only=True):
     used: QuotaUse
 
 
-class UsageGroup(Answer, kw_only=True):
+class UsageGroup(Answer, frozen=True, kw_only=True):
     """
     Usage group as the server shows it.
 
@@ -428,7 +428,7 @@ class UsageGroup(Answer, kw_only=True):
     start: Union[datetime, None] = None
 
 
-class UsageTotals(Answer, kw_only=True):
+class UsageTotals(Answer, frozen=True, kw_only=True):
     """
     Usage totals as the server shows it.
 
@@ -453,7 +453,7 @@ class UsageTotals(Answer, kw_only=True):
     slot_s: float
 
 
-class Version(Answer, kw_only=True):
+class Version(Answer, frozen=True, kw_only=True):
     """
     Version as the server shows it.
 
@@ -489,7 +489,7 @@ class Version(Answer, kw_only=True):
     state_reason: Union[str, None] = None
 
 
-class Adapter(Answer, kw_only=True):
+class Adapter(Answer, frozen=True, kw_only=True):
     """
     Adapter as the server shows it.
 
@@ -507,7 +507,7 @@ class Adapter(Answer, kw_only=True):
     limits: Limits
 
 
-class Canary(Answer, kw_only=True):
+class Canary(Answer, frozen=True, kw_only=True):
     """
     Canary as the server shows it.
 
@@ -535,7 +535,7 @@ class Canary(Answer, kw_only=True):
     ended_at: Union[datetime, None] = None
 
 
-class Deletion(Answer, kw_only=True):
+class Deletion(Answer, frozen=True, kw_only=True):
     """
     Report of a deletion: the copies that were verified as gone, and when.
 
@@ -560,7 +560,7 @@ class Deletion(Answer, kw_only=True):
     finished_at: Union[datetime, None] = None
 
 
-class Key(Answer, kw_only=True):
+class Key(Answer, frozen=True, kw_only=True):
     """
     Key as the server shows it.
 
@@ -582,7 +582,7 @@ class Key(Answer, kw_only=True):
     addresses: Union[list[str], None] = None
 
 
-class LimitReport(Answer, kw_only=True):
+class LimitReport(Answer, frozen=True, kw_only=True):
     """
     Limit report as the server shows it.
 
@@ -597,7 +597,7 @@ class LimitReport(Answer, kw_only=True):
     key: list[LimitStatus]
 
 
-class QuotaReport(Answer, kw_only=True):
+class QuotaReport(Answer, frozen=True, kw_only=True):
     """
     Quota report as the server shows it.
     """
@@ -606,7 +606,7 @@ class QuotaReport(Answer, kw_only=True):
     used: QuotaUse
 
 
-class UsageReport(Answer, kw_only=True):
+class UsageReport(Answer, frozen=True, kw_only=True):
     """
     Totals over whole hours. Requests that ended less than a second ago may be missing.
 
@@ -623,7 +623,7 @@ class UsageReport(Answer, kw_only=True):
     currency: str
 
 
-class AliasReport(Answer, kw_only=True):
+class AliasReport(Answer, frozen=True, kw_only=True):
     """
     Alias report as the server shows it.
 

@@ -28,6 +28,7 @@ _NAMES = {
     "aiter_bytes": "iter_bytes",
     "aiter_lines": "iter_lines",
     "aread": "read",
+    "async_closing": "closing",
     "async_run": "run",
     "asynccontextmanager": "contextmanager",
     "asyncio": "time",
@@ -87,7 +88,7 @@ def _in_text(text: str) -> str:
 
 def formatted(source: str, target: Path, *, rules: str = "I") -> str:
     """Lay out generated source with ruff, and apply the fixes of some of its rules."""
-    ruff, file = Path(sys.executable).with_name("ruff"), ["--stdin-filename", target, "-"]
+    ruff, file = str(Path(sys.executable).with_name("ruff")), ["--stdin-filename", str(target), "-"]
     layout = ["format", "--quiet"]
     for command in (layout, ["check", "--select", rules, "--fix", "--quiet"], layout):
         done = subprocess.run([ruff, *command, *file], input=source, text=True, capture_output=True, cwd=ROOT)

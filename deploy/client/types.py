@@ -70,7 +70,7 @@ def generated(document: Mapping[str, Any]) -> str:
         source.write_text(json.dumps({**whole, "components": {"schemas": schemas}}), encoding="utf-8")
         subprocess.run([GENERATOR, "--input", source, "--output", target, *_OPTIONS], check=True, cwd=folder)
         text = target.read_text(encoding="utf-8")
-    body = text[text.index("from __future__") :].replace(*_UNSET)
+    body = text[text.index("from __future__") :].replace(*_UNSET).replace("kw_only=True", "frozen=True, kw_only=True")
     return formatted(_HEADER.format(digest=digest(schemas)) + body, TARGET, rules="F401,I,UP,RUF022")
 
 
