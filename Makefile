@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: serve test test-all test-faults test-clients lint docs bench clean environment locks client-locks
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
-	@$(BIN)/tenora serve --demo
+	@$(BIN)/tenora server serve --demo
 
 # The workers share the tests by file. All tests with an engine run on one of them: see tests/conftest.py.
 PARALLEL := -n 2
@@ -45,7 +45,7 @@ docs: environment  ## write the tables of docs/ that come from the code: setting
 	$(BIN)/python -m deploy.docs.reference
 
 bench: environment  ## Tenora against vLLM's own server, side by side
-	$(BIN)/tenora bench overhead $(BENCH_ARGS)
+	$(BIN)/tenora server bench overhead $(BENCH_ARGS)
 
 environment:
 	@$(PYTHON) deploy/install.py --device $(DEVICE)

@@ -84,10 +84,10 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
                 tracer = await stack.enter_async_context(_tracer())
                 container = await stack.enter_async_context(running(settings, engine))
             except Exception as error:
-                # `tenora serve` prints this error: uvicorn only logs its traceback.
+                # `tenora server serve` prints this error: uvicorn only logs its traceback.
                 app.state.start_error = error
                 raise
-            # `tenora serve` needs the container to drain and stop the server.
+            # `tenora server serve` needs the container to drain and stop the server.
             app.state.container = container
             yield {"gateway": container.gateway, "tracer": tracer}
 

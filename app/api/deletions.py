@@ -71,7 +71,7 @@ class DeletionOut(BaseModel):
     """Report of a deletion: the copies that were verified as gone, and when."""
 
     id: str
-    tenant: str | None = Field(description="Owner of the versions; null: removed by `tenora gc`")
+    tenant: str | None = Field(description="Owner of the versions; null: removed by `tenora server gc`")
     subject: str
     state: Literal["running", "finished"]
     requested_at: datetime

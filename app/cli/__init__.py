@@ -1,5 +1,1 @@
-"""The ``tenora`` command."""
-
-from app.cli.root import main
-
-__all__ = ["main"]
+"""Commands of the server: run it, set it up and maintain it. The package of the client has all others."""

@@ -1,4 +1,4 @@
-"""``tenora audit``: works on the database and HOME, without a server."""
+"""``tenora server audit``: works on the database and HOME, without a server."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from app.cli.configuration import load_settings
-from app.cli.connection import Json
-from app.cli.output import emit_json, fail, note
 from app.cli.setup import report_failures
 from app.settings import Settings
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import emit_json, fail, note
 
 if TYPE_CHECKING:
     from app.database.session import Database

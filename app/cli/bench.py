@@ -1,4 +1,4 @@
-"""``tenora bench``: benchmarks of this machine, one command each."""
+"""``tenora server bench``: benchmarks of this machine, one command each."""
 
 import signal
 import subprocess
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 import httpx
 import typer
 
-from app.cli.connection import home
-from app.cli.output import USAGE, fail, note, stderr
+from tenora_client.cli.connection import home
+from tenora_client.cli.output import USAGE, fail, note, stderr
 from tenora_client.transport import Refused
 
 if TYPE_CHECKING:

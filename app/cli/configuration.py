@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli.output import USAGE, fail
 from app.settings import PREFIX, Settings, UnknownSetting, check_environment, may_hold_secret, setting_names
+from tenora_client.cli.output import USAGE, fail
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -1,4 +1,4 @@
-"""Client side of ``tenora serve --demo``: prepare models, database and keys, then publish the adapters."""
+"""Client side of ``tenora server serve --demo``: prepare models, database and keys, then publish the adapters."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,6 @@ from collections.abc import Callable
 import httpx
 from rich.progress import Progress
 
-from app.cli.connection import read_demo
-from app.cli.output import USAGE, fail, note, stderr
 from app.cli.registry import issue_platform_key, prepare, works_for_platform
 from app.cli.setup import report_failures
 from app.demo.publish import PublishingFailed, example_calls, publish_demo
@@ -17,6 +15,8 @@ from app.demo.train import Demo, ensure_demo
 from app.engine.vllm.requirements import is_cpu_build
 from app.served_base import base_name
 from app.settings import Settings
+from tenora_client.cli.connection import read_demo
+from tenora_client.cli.output import USAGE, fail, note, stderr
 
 _GENERATION = "override_generation_config"
 _READY_S = 600

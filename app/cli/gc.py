@@ -1,4 +1,4 @@
-"""``tenora gc``: works on the store and the database, while any number of servers run or none."""
+"""``tenora server gc``: works on the store and the database, while any number of servers run or none."""
 
 import asyncio
 import uuid
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.configuration import load_settings
-from app.cli.connection import Json
-from app.cli.output import emit_json, emit_table, note
 from app.cli.setup import report_failures
 from app.settings import Settings
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import emit_json, emit_table, note
 
 if TYPE_CHECKING:
     from app.domain.deletions import BlobFate

@@ -1,4 +1,4 @@
-"""``tenora plan``: memory budget of an engine. Needs no server, no GPU and no weights."""
+"""``tenora server plan``: memory budget of an engine. Needs no server, no GPU and no weights."""
 
 import re
 from dataclasses import asdict
@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from adapters.errors import UnsupportedBase
-from app.cli.connection import Json
-from app.cli.output import USAGE, emit_json, emit_table, fail
 from app.planning.advice import RANKS, advise, size
 from app.planning.base import PlannedBase, check_split
 from app.planning.budget import TYPICAL_TOKENS, Budget, Machine, Serving, budget_of
 from app.planning.machine import UnreadableBase, host_memory, read_base, serving_of
 from app.planning.slots import slots_for
 from app.settings import EngineSettings
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import USAGE, emit_json, emit_table, fail
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]i?B?)?", re.ASCII | re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}

@@ -87,7 +87,7 @@ def check_schema(settings: Settings) -> str | None:
     """
     url = parse_url(database_url(settings))
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-        raise RegistryUnavailable(f"There is no registry at {url.database}. Run `tenora init`.")
+        raise RegistryUnavailable(f"There is no registry at {url.database}. Run `tenora server init`.")
     check_database(database_url(settings))
     return asyncio.run(_with_database(settings, Database.check))
 

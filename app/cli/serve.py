@@ -1,4 +1,4 @@
-"""``tenora serve``: run the server in this process."""
+"""``tenora server serve``: run the server in this process."""
 
 import os
 import signal
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from app.cli.configuration import load_settings
-from app.cli.output import fail
 from app.cli.setup import report_failures
 from app.engine.vllm.patches.ledger import switched_off
 from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import log_config, shared_with_vllm
 from app.settings import Settings
 from app.support.home import exclusive
+from tenora_client.cli.output import fail
 
 if TYPE_CHECKING:
     from app.cli.server import Server

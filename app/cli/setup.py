@@ -1,4 +1,4 @@
-"""``tenora init`` and ``tenora migrate``: work on HOME and the database, without a server."""
+"""``tenora server init`` and ``tenora server migrate``: work on HOME and the database, without a server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import typer
 
 from adapters.errors import AdapterError
 from app.cli.configuration import load_settings
-from app.cli.connection import Json
-from app.cli.output import emit_json, emit_line, fail, note
 from app.domain.errors import TenoraError
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import emit_json, emit_line, fail, note
 
 
 def init(
@@ -35,7 +35,7 @@ def init(
         prepare(settings, new_pepper=new_pepper)
         created = asyncio.run(issue_platform_key(settings, force=force_new_key or new_pepper))
     if created is None:
-        fail("A valid platform key exists already. `tenora init --force-new-key` issues another one.")
+        fail("A valid platform key exists already. `tenora server init --force-new-key` issues another one.")
     if as_json:
         emit_json({"id": created.key.id, "key": created.text})
         return

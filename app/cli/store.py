@@ -1,13 +1,13 @@
-"""``tenora store``: ownership of the store. Needs no server."""
+"""``tenora server store``: ownership of the store. Needs no server."""
 
 from typing import Annotated
 
 import typer
 
 from app.cli.configuration import load_settings
-from app.cli.connection import Json
-from app.cli.output import emit_json, note
 from app.cli.setup import report_failures
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import emit_json, note
 
 app = typer.Typer(no_args_is_help=True, help="Ownership of the store.")
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.arguments import no_version, tenant_name, version_name
 from app.cli.configuration import load_settings
-from app.cli.connection import Json, Key, Url, connect_as_tenant
-from app.cli.export import download
-from app.cli.output import FAILED, emit_json, emit_line, emit_table
 from app.cli.setup import report_failures
 from app.served_base import base_folder
 from app.verify.comparison import Answer, Verdict
+from tenora_client.cli.arguments import no_version, tenant_name, version_name
+from tenora_client.cli.connection import Json, Key, Url, connect_as_tenant
+from tenora_client.cli.export import download
+from tenora_client.cli.output import FAILED, emit_json, emit_line, emit_table
 from tenora_client.transport import Api, adapters_path
 
 _COLUMNS = {

@@ -1,11 +1,10 @@
-"""``python -m app.cli.without_limits serve``: Tenora without limits and metering, to measure their cost."""
+"""``python -m app.cli.without_limits server serve``: Tenora without limits and metering, to measure their cost."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, cast
 
-from app.cli.root import app
 from app.domain.access import Caller
 from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE
@@ -14,6 +13,7 @@ from app.services.limits.service import LimitService, Permit
 from app.services.usage.meter import Meter
 from app.wiring import container
 from app.wiring.gateway import Gateway
+from tenora_client.cli.root import app
 
 _NOTHING = Permit("", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), FREE)
 

@@ -142,7 +142,7 @@ class Database:
         if revision in self._earlier:
             state = f"is at revision {revision}" if revision else "does not exist yet"
             raise RegistryUnavailable(
-                f"The registry's schema {state}; this release needs {self._head}. Run `tenora migrate`."
+                f"The registry's schema {state}; this release needs {self._head}. Run `tenora server migrate`."
             )
         async with self.read() as connection:
             oldest = await connection.run_sync(oldest_revision)
@@ -160,7 +160,7 @@ class Database:
             RegistryUnavailable: the schema is older than this release.
         """
         if await self._schema() in self._earlier:
-            raise RegistryUnavailable("The registry's schema is older than this release. Run `tenora migrate`.")
+            raise RegistryUnavailable("The registry's schema is older than this release. Run `tenora server migrate`.")
 
     async def _schema(self) -> str | None:
         async with self.read() as connection:

@@ -137,7 +137,7 @@ class Deletion:
     """A request to delete and its progress: the deletion report.
 
     Attributes:
-        tenant: slug of the owner; empty for a removal by ``tenora gc``.
+        tenant: slug of the owner; empty for a removal by ``tenora server gc``.
         subject: ``pricing``, ``pricing@3`` or ``gc``.
         nodes: node id -> fate, for nodes that confirmed something or were missed.
         blobs: digest (SHA-256, hex) -> fate; empty until every node that is alive has confirmed.

@@ -28,7 +28,7 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
     """Start a server's parts, and stop them in reverse order.
 
     Raises:
-        RegistryUnavailable: the database does not answer, or needs ``tenora migrate``.
+        RegistryUnavailable: the database does not answer, or needs ``tenora server migrate``.
         app.services.access.peppers.MissingPepper: no pepper was found for an existing registry.
         app.services.access.peppers.WrongPepper: the registry was created with another pepper.
         app.services.access.peppers.InvalidPepper: a pepper is too short.

@@ -73,7 +73,7 @@ class _Now(Collector):
         )
         disk = shutil.disk_usage(self.home)
         gauges: dict[str, tuple[str, float]] = {
-            "tenora_audit_intact": ("0 if a seal is missing; then run `tenora audit verify`", self.audit_intact),
+            "tenora_audit_intact": ("0 if a seal is missing; then run `tenora server audit verify`", self.audit_intact),
             "tenora_usage_waiting_bytes": ("Usage records not in the database yet", self.ledger.waiting_bytes()),
             "tenora_queue_limit_requests": ("Maximum number of waiting requests", self.queue.requests),
             "tenora_queue_limit_seconds": ("Maximum estimated wait of an admitted request", self.queue.seconds),

@@ -22,12 +22,13 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from app.api.errors import problem_of
-from app.cli.root import app as cli
 from app.domain.errors import ROWS, Row
 from app.engine.vllm.patches.ledger import LEDGER
 from app.services.bodies import field_table
 from app.services.bodies.field_table import FieldTable, Supported
 from app.settings import PREFIX, Settings
+from tenora_client.cli.plugins import subcommands
+from tenora_client.cli.root import app as cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -168,10 +169,10 @@ def command_tree() -> dict[str, Any]:
 
 
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    if not hasattr(command, "commands"):
+    children = subcommands(command)
+    if not children:
         yield name, command
-        return
-    for inner, child in command.commands.items():
+    for inner, child in children.items():
         if not child.hidden:
             yield from _commands(f"{name} {inner}", child)
 

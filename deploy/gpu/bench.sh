@@ -58,7 +58,7 @@ measure() {
     name=$1
     shift
     echo "== $name"
-    if .venv/bin/tenora bench "$@" --out "$out/$name.json" >"$out/$name.txt" 2>"$out/$name.log"; then
+    if .venv/bin/tenora server bench "$@" --out "$out/$name.json" >"$out/$name.txt" 2>"$out/$name.log"; then
         cat "$out/$name.txt"
     else
         failed="$failed $name"

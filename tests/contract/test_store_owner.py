@@ -76,7 +76,7 @@ async def test_one_of_two_registries_gets_a_store(node: Node, stranger: Node, st
     outcomes = await asyncio.gather(*(owner(one, store).ensure() for one in (node, stranger)), return_exceptions=True)
     [refused] = [outcome for outcome in outcomes if outcome is not None]
     assert isinstance(refused, ForeignStore)
-    assert "tenora store adopt" in str(refused)
+    assert "tenora server store adopt" in str(refused)
     assert store.owner() in {await registry_id(node), await registry_id(stranger)}
 
 

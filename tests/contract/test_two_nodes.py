@@ -19,11 +19,11 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from adapters.cache import DiskCache
-from app.cli.root import app as command
 from app.engine.port import Answer, AnswerEvent, EngineRequest
 from app.main import create_app
 from app.settings import Settings
 from app.wiring.node import node_id
+from tenora_client.cli.root import app as command
 from tests.support.live_server import live_server
 from tests.support.registry import run_on_server
 from tests.support.s3server import s3_client, s3_server

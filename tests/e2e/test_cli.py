@@ -16,7 +16,11 @@ def tenora(server, tmp_path):
     def run(*arguments, key, exit_code=0):
         variables = {"TENORA_URL": server.url, "TENORA_KEY": key, "TENORA_HOME": str(tmp_path), "PATH": "/usr/bin"}
         done = subprocess.run(
-            [sys.executable, "-m", "app.cli", *arguments], env=variables, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "tenora_client", *arguments],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == exit_code, done.stderr
         return done

@@ -33,7 +33,7 @@ _PAGE_S, _DELETION_S = 600, 60
 
 @dataclass(frozen=True, slots=True)
 class DemoServer:
-    """Running ``tenora serve --demo``.
+    """Running ``tenora server serve --demo``.
 
     Attributes:
         home: its HOME, with the demo's models.

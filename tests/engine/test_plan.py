@@ -1,4 +1,4 @@
-"""`tenora plan` on a CPU: its figures equal the real allocations of an engine with the same settings."""
+"""`tenora server plan` on a CPU: its figures equal the real allocations of an engine with the same settings."""
 
 import json
 import os

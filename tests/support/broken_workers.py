@@ -19,7 +19,7 @@ class Broken(WorkerExtension):
 
 
 if __name__ == "__main__":
-    from app.cli.root import main
+    from tenora_client.cli.root import main
 
     arguments.WORKER_EXTENSION = "tests.support.broken_workers.Broken"
     main()

@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from app.cli.root import app
+from tenora_client.cli.root import app
 
 
 @dataclass(frozen=True)

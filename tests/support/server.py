@@ -1,4 +1,4 @@
-"""A whole Tenora in a separate process: `tenora init`, `tenora serve`, the real engine."""
+"""A whole Tenora in a separate process: `tenora server init`, `tenora server serve`, the real engine."""
 
 import contextlib
 import json

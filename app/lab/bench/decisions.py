@@ -1,4 +1,4 @@
-"""``tenora bench decisions``: cost of a scheduling decision with ten thousand waiting requests."""
+"""``tenora server bench decisions``: cost of a scheduling decision with ten thousand waiting requests."""
 
 import random
 import sys

@@ -65,7 +65,7 @@ class Fleet:
         arguments = rivals.vllm_arguments(self._base, slots=slots, host_adapters=host, settings=settings)
         self.settings = {
             "slots": slots,
-            "tenora": {"serve": "tenora serve", "settings": settings},
+            "tenora": {"serve": "tenora server serve", "settings": settings},
             "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": arguments},
         }
         servers_by_name = {"tenora": tenora}

@@ -70,7 +70,7 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
 def _started(
     name: str, base: Path, adapter: Path, home: Path, folder: Path, settings: Mapping[str, str]
 ) -> Iterator[Server]:
-    module = "app.cli" if name == ON else "app.cli.without_limits"
+    module = "tenora_client" if name == ON else "app.cli.without_limits"
     with rivals.tenora(base, {ADAPTER: adapter}, home=home, folder=folder, settings=settings, module=module) as server:
         yield dataclasses.replace(server, name=name)
 

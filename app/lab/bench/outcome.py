@@ -53,7 +53,7 @@ class Outcome:
             **self.details,
             "base": str(setup.base),
             "adapters": {name: str(path) for name, path in setup.adapters.items()},
-            "tenora": {"serve": "tenora serve", "settings": setup.settings},
+            "tenora": {"serve": "tenora server serve", "settings": setup.settings},
             "vllm": {"serve": f"python -m {rivals.VLLM_MODULE}", "arguments": setup.vllm_arguments},
             "rounds": [asdict(one) for one in self.rounds],
         }

@@ -191,7 +191,7 @@ def described(size: Size, settings: Mapping[str, str]) -> dict[str, Any]:
         "input_tokens": INPUT_TOKENS,
         "output_tokens": OUTPUT_TOKENS,
         "seed": SEED,
-        "tenora": {"serve": "tenora serve", "settings": settings},
+        "tenora": {"serve": "tenora server serve", "settings": settings},
     }
 
 

@@ -128,7 +128,7 @@ class CountingProxy:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print JSON."""
-    parser = argparse.ArgumentParser(prog="tenora bench resume", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tenora server bench resume", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500, help="Size of the adapter in MB, from 11 to 1300")
     parser.add_argument("--kills", type=int, default=10, help="Number of times that the client is killed")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the points at which it is killed")
@@ -188,7 +188,7 @@ def _measure(adapter: Path, settings: Settings, bucket: CountingProxy | None, ki
 
 
 def _push(adapter: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "app.cli", "adapters", "push", str(adapter), "--adapter", "large"]
+    command = [sys.executable, "-m", "tenora_client", "adapters", "push", str(adapter), "--adapter", "large"]
     command += ["--tenant", "bench", "--json"]
     return subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 

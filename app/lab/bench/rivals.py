@@ -2,7 +2,7 @@
 
 | rival | server |
 |---|---|
-| ``tenora`` | ``tenora serve`` on a separate HOME with all adapters published |
+| ``tenora`` | ``tenora server serve`` on a separate HOME with all adapters published |
 | ``vllm`` | vLLM's own server with the engine arguments that Tenora computes |
 | ``peft`` | transformers and PEFT, one request at a time |
 | ``base`` | one of these servers, with requests for its base model only |
@@ -47,7 +47,7 @@ def tenora(
     settings: Mapping[str, str] = _NONE,
     weights: Mapping[str, float] | None = None,
     on_published: Callable[[], None] = _ignore,
-    module: str = "app.cli",
+    module: str = "tenora_client",
 ) -> Iterator[Server]:
     """Run Tenora with these adapters published.
 
@@ -60,7 +60,7 @@ def tenora(
         settings: ``TENORA_*`` without those of the model.
         weights: share of the engine by tenant slug, 1 for those left out.
         on_published: callback after each newly published adapter.
-        module: module whose command ``serve`` starts the server.
+        module: module whose command ``server serve`` starts the server.
 
     Raises:
         ServerFailed: the server did not become ready.
@@ -75,7 +75,9 @@ def tenora(
     port = servers.free_port()
     env = servers.environment(**environment, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
     log = folder / "tenora.log"
-    with servers.running("tenora", [module, "serve"], port=port, ready="/health/ready", env=env, log=log) as server:
+    with servers.running(
+        "tenora", [module, "server", "serve"], port=port, ready="/health/ready", env=env, log=log
+    ) as server:
         headers = {slug: _bearer(key) for slug, key in keys.items()}
         of_adapters = {name: headers[slug] for name, slug in owners.items()}
         admin = _bearer(admin_key)

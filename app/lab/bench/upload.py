@@ -44,7 +44,7 @@ class Round:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print every round and the medians as JSON."""
-    parser = argparse.ArgumentParser(prog="tenora bench upload", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tenora server bench upload", description=__doc__)
     parser.add_argument("--bytes", type=int, default=2**30, help="Size of the adapter in bytes, from 11 MB to 1.3 GB")
     parser.add_argument("--rounds", type=int, default=3, help="Number of rounds")
     parser.add_argument("--home", type=Path, help="Parent folder of the temporary HOME; default: the system's")

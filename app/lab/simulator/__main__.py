@@ -1,4 +1,4 @@
-"""``tenora bench simulate``: run the scheduler over a simulated engine with millions of requests.
+"""``tenora server bench simulate``: run the scheduler over a simulated engine with millions of requests.
 
 All results but the wall time are deterministic for the seed. The exit code is 1 if any adapter waited longer than the
 scheduler's bound.
@@ -81,7 +81,7 @@ def _workload(options: argparse.Namespace, machine: Machine) -> Workload:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tenora bench simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tenora server bench simulate", description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000, help="Number of requests")
     parser.add_argument("--seed", type=int, default=1, help="Seed of the workload")
     parser.add_argument("--adapters", type=int, default=Workload.adapters, help="Number of adapters")

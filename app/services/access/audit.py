@@ -87,7 +87,9 @@ class AuditService:
             trimmed = first.row_id if anchor and self._is_ours(anchor, first) else 0
             self.intact = witness is None or witness.row_id <= trimmed or await audit_seals.holds(connection, witness)
             if not self.intact:
-                logger.error("The audit trail was tampered with; sealing has stopped. Run `tenora audit verify`.")
+                logger.error(
+                    "The audit trail was tampered with; sealing has stopped. Run `tenora server audit verify`."
+                )
                 return 0
             upto = await events.settled_id(connection, before=self._clock() - _SETTLED)
             while rows := await events.rows_between(connection, last.row_id, upto, limit=BATCH):
@@ -155,7 +157,9 @@ class AuditService:
             last = seals[-1]
             rows = await events.rows_between(connection, first.row_id, last.row_id, limit=last.row_id - first.row_id)
             if problems(self._keys, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
-                logger.error("The audit trail was tampered with; trimming has stopped. Run `tenora audit verify`.")
+                logger.error(
+                    "The audit trail was tampered with; trimming has stopped. Run `tenora server audit verify`."
+                )
                 return 0
             await audit_seals.trim(connection, anchored(self._keys[0], last))
         return len(seals)

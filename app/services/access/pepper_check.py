@@ -103,7 +103,7 @@ async def _sealed_something(connection: AsyncConnection, peppers: Peppers) -> bo
     """Return whether a recent audit row was sealed under one of these peppers; True if nothing is sealed.
 
     This covers registries from the first release, which have no check value. One valid row is enough: other rows may
-    have been tampered with, which ``tenora audit verify`` reports.
+    have been tampered with, which ``tenora server audit verify`` reports.
     """
     newest = await audit_seals.newest(connection, limit=_TRIED + 1)
     if not newest:
@@ -129,5 +129,5 @@ def _wrong(settings: Settings) -> WrongPepper:
     return WrongPepper(
         f"{where} is not the pepper under which this registry's keys were created. "
         "Restore that pepper, or put it into TENORA_ACCEPTED_PEPPERS if you rotate it. "
-        "If it is lost, run `tenora init --new-pepper` and create every key again."
+        "If it is lost, run `tenora server init --new-pepper` and create every key again."
     )

@@ -76,7 +76,7 @@ def load_peppers(settings: Settings, *, make: bool = True) -> Peppers:
             raise MissingPepper(
                 f"There is no pepper at {path}, but this registry's keys need one. Set TENORA_PEPPER, or copy "
                 "HOME/secrets/pepper from the server that created the keys or from its backup. If it is lost, run "
-                "`tenora init --new-pepper` and create every key again."
+                "`tenora server init --new-pepper` and create every key again."
             )
         _make(path)
     return Peppers(_checked(path.read_bytes().strip(), str(path)), others)

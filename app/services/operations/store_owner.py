@@ -23,7 +23,7 @@ REGISTRY_ID = "registry_id"
 #: Number of blobs to inspect in a store without an owner. The registry must know at least one of them.
 _LOOKED_AT = 1000
 _WAY_OUT = (
-    "If it is the store of this registry, stop all servers on it and run `tenora store adopt`. "
+    "If it is the store of this registry, stop all servers on it and run `tenora server store adopt`. "
     "Otherwise set TENORA_STORE_URL to another prefix."
 )
 

@@ -44,7 +44,7 @@ def without_engine(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def with_engine(folder: Path) -> Iterator[Target]:
-    """Run `tenora serve` with the real engine and the demo's base and adapters."""
+    """Run `tenora server serve` with the real engine and the demo's base and adapters."""
     # Imported here: training needs torch.
     from app.demo.train import ensure_demo
     from tests.support.server import running

@@ -49,7 +49,7 @@ def test_a_registry_that_needs_migrating_is_not_served(settings: Settings, caplo
     settings.home.mkdir()
     with pytest.raises(RuntimeError, match="did not start"), live_server(create_app(settings, engine=engine)):
         pass
-    assert "tenora migrate" in caplog.text
+    assert "tenora server migrate" in caplog.text
     assert engine.calls == []
 
 

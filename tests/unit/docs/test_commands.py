@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import typer
 
-from app.cli.root import app as cli
 from app.main import create_app
 from app.settings import Settings
+from tenora_client.cli.plugins import subcommands
+from tenora_client.cli.root import app as cli
 from tests.support.pages import ROOT, Block, Call, blocks, commands, curl_call, inline_commands, pages, shell_blocks
 
 BLOCKS = shell_blocks()
 INLINE = sorted({(page, command) for page in pages() for command in inline_commands(page)})
 #: Path of a file in the repository, possibly with a shell pattern.
-FILE = re.compile(r"(?<![\w/.-])((?:app|adapters|deploy|docs|migrations|tests)/[\w./*-]+)")
+FILE = re.compile(r"(?<![\w/.-])((?:app|adapters|client|deploy|docs|migrations|tests)/[\w./*-]+)")
 #: Part of a written command that stands for something else: ``FOLDER``, ``[--s3]``, ``...``.
 PLACEHOLDER = re.compile(r"\[.*\]?|.*\]|[A-Z][A-Z-]*|\.\.\.")
 
@@ -25,6 +26,11 @@ PLACEHOLDER = re.compile(r"\[.*\]?|.*\]|[A-Z][A-Z-]*|\.\.\.")
 @cache
 def root() -> Any:
     return typer.main.get_command(cli)
+
+
+@cache
+def children_of(group: Any) -> dict[str, Any]:
+    return subcommands(group)
 
 
 @cache
@@ -58,12 +64,12 @@ def defects(words: list[str]) -> Iterator[str]:
 def tenora_defects(arguments: list[str]) -> Iterator[str]:
     """Parse the arguments with the real command, but convert no value: files need not exist."""
     command, context = root(), root().context_class(root(), info_name="tenora")
-    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
+    while (children := children_of(command)) and arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
-        if name not in command.commands:
+        if name not in children or children[name].hidden:
             yield f"no command {context.command_path} {name}"
             return
-        command = command.commands[name]
+        command = children[name]
         context = command.context_class(command, info_name=name, parent=context)
     try:
         values, left, _ = command.make_parser(context).parse_args(args=arguments)
@@ -73,7 +79,7 @@ def tenora_defects(arguments: list[str]) -> Iterator[str]:
     except Exception as error:  # noqa: BLE001 - Typer's copy of click has no public name for usage errors
         yield f"{context.command_path}: {error}"
         return
-    if left and not hasattr(command, "commands"):
+    if left and not children_of(command):
         yield f"{context.command_path}: too many arguments {left}"
     elif "help" not in values:
         missing = [one.name for one in command.params if one.required and values.get(one.name) in (None, ())]
@@ -117,9 +123,10 @@ def test_a_command_in_the_text_exists(page: str, command: str) -> None:
         if word.startswith("--"):
             option = re.split(r"[=\]]", word)[0]
             assert option in known | flags(found), f"{page}: {command}"
-        elif hasattr(found, "commands") and not PLACEHOLDER.fullmatch(word):
-            assert word in found.commands, f"{page}: {command}"
-            found = found.commands[word]
+        elif (children := children_of(found)) and not PLACEHOLDER.fullmatch(word):
+            assert word in children, f"{page}: {command}"
+            assert not children[word].hidden, f"{page}: {command}"
+            found = children[word]
 
 
 def flags(command: Any) -> set[str]:
@@ -137,10 +144,11 @@ def lab_options() -> set[str]:
 @pytest.mark.parametrize(
     ("line", "defect"),
     [
+        ("tenora serve", "no command tenora serve"),
         ("tenora adapters pusch x", "no command tenora adapters pusch"),
         ("KEY=$(tenora keys create a --tennant b)", "--tennant"),
         ("echo | .venv/bin/tenora tenants show", "tenant is missing"),
-        ("tenora gc now --dry-run", "too many arguments"),
+        ("tenora server gc now --dry-run", "too many arguments"),
         ('curl -f "$URL/v1/modelz" -H "a: b"', "no route GET /v1/modelz"),
         ('curl "${TENORA_URL:-http://127.0.0.1:8000}/v1/models" -d {}', "no route POST /v1/models"),
         ("make serv DEVICE=gpu", "no target serv"),

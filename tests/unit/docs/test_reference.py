@@ -19,7 +19,12 @@ def test_every_setting_has_one_row() -> None:
 
 
 def test_the_tables_have_the_rows_that_people_look_for() -> None:
-    assert {"tenora serve", "tenora adapters push", "tenora store adopt"} <= command_tree().keys()
+    assert {
+        "tenora server serve",
+        "tenora adapters push",
+        "tenora server store adopt",
+        "tenora verify",
+    } <= command_tree().keys()
     assert "| `invalid_api_key` | 401 | `authentication_error` |" in errors()
     assert "| `internal_error` | 500 | `server_error` |" in errors()
 

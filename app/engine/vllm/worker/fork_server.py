@@ -6,7 +6,7 @@ secrets and the locks of its threads. The fork server is a separate process. It 
 have ended. If it dies, the engine dies with it, and the next engine starts another fork server.
 See docs/decisions/0017-fork-server-for-engines.md.
 
-``tenora serve`` starts the fork server early, so that both processes import vLLM in parallel. vLLM prepares the
+``tenora server serve`` starts the fork server early, so that both processes import vLLM in parallel. vLLM prepares the
 environment of an engine later. If a variable then differs that matters at process start or at import, the fork server
 is restarted.
 

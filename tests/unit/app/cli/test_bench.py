@@ -1,4 +1,4 @@
-"""``tenora bench``: invalid options fail before any process starts, and a signal ends all of them."""
+"""``tenora server bench``: invalid options fail before any process starts, and a signal ends all of them."""
 
 import signal
 import subprocess

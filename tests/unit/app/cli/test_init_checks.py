@@ -140,7 +140,7 @@ def test_no_credentials(tmp_path: Path, endpoint: str) -> None:
         "TENORA_S3_ENDPOINT_URL": endpoint,
         "TENORA_S3_REGION": "us-east-1",
     }
-    program = [sys.executable, "-c", "from app.cli import main; main()", "init"]
+    program = [sys.executable, "-c", "from tenora_client.cli.root import main; main()", "server", "init"]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert (

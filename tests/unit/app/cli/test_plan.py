@@ -1,4 +1,4 @@
-"""`tenora plan`: needs only a model config, and names what is wrong with its input."""
+"""`tenora server plan`: needs only a model config, and names what is wrong with its input."""
 
 import json
 import subprocess
@@ -91,7 +91,7 @@ def test_a_base_that_is_none_is_named(alone, tmp_path):
 
 def test_it_starts_without_torch_and_vllm(base):
     code = (
-        "import sys; from app.cli.root import app; app(sys.argv[1:], standalone_mode=False);"
+        "import sys; from tenora_client.cli.root import app; app(sys.argv[1:], standalone_mode=False);"
         "sys.exit(bool({'torch', 'vllm', 'fastapi', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code, "plan", "--base", base], capture_output=True, check=False)

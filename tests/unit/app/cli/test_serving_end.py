@@ -1,4 +1,4 @@
-"""Startup and shutdown of `tenora serve`: frozen heap, connection draining, interrupted starts."""
+"""Startup and shutdown of `tenora server serve`: frozen heap, connection draining, interrupted starts."""
 
 import asyncio
 import gc

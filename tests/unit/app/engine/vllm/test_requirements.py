@@ -26,7 +26,7 @@ def test_libnuma_is_there() -> None:
 def test_a_missing_libnuma_is_one_sentence(tmp_path: Path) -> None:
     # The dynamic loader picks this empty file, finds no library in it and fails.
     (tmp_path / "libnuma.so.1").touch()
-    tenora = "from app.cli import main; main()"
+    tenora = "from tenora_client.cli.root import main; main()"
     home = tmp_path / "home"
     answer = subprocess.run(
         [sys.executable, "-c", tenora, "serve", "--port", "0"],

@@ -1,4 +1,4 @@
-"""Request order and bookkeeping of the many-adapters benchmark; its numbers come from `tenora bench adapters`."""
+"""Request order and bookkeeping of the many-adapters benchmark, `tenora server bench adapters`."""
 
 import json
 import os

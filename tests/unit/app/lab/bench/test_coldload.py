@@ -1,4 +1,4 @@
-"""Effect of cold loads on a stream; the numbers come from ``tenora bench coldload``."""
+"""Effect of cold loads on a stream; the numbers come from ``tenora server bench coldload``."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Shares of backlogged tenants and their mutual effects; the numbers come from ``tenora bench fairness``."""
+"""Shares of backlogged tenants and their mutual effects; the numbers come from ``tenora server bench fairness``."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Cold request against a saturated slot; the numbers come from ``tenora bench starvation``."""
+"""Cold request against a saturated slot; the numbers come from ``tenora server bench starvation``."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""``tenora bench simulate`` from command-line arguments to output file."""
+"""``tenora server bench simulate`` from command-line arguments to output file."""
 
 import json
 from pathlib import Path

@@ -1,0 +1,104 @@
+"""``tenora engine show`` and ``tenora engine top`` against a live server."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from app.domain.load_phases import LoadPhases
+from app.engine.port import EngineEvent
+from tests.support.cli import Tenora
+from tests.support.overviews import overview, queue, residency
+from tests.support.serving import save_base
+from tests.support.site import Site, running_site
+
+HOSTILE = "\x1b[2J[red]"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server with a fake engine that reports versions and queues."""
+    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
+    with running_site(tmp_path_factory.mktemp("home"), base) as site:
+        site.engine.tell(EngineEvent("load", 1, 1.0, LoadPhases(0.5, 0.25, 0.125, 0.125)))
+        shown = overview(
+            replace(residency(7, running=1, waiting=2, oldest_wait_s=1.5), draining=True, bytes=37_000_000),
+            *(residency(number, "disk") for number in range(100, 130)),
+            tenants=(queue("pricing", running=1, waiting=2, weight=4.0), queue(HOSTILE), queue("", running=1)),
+        )
+        site.engine.shown = shown
+        yield site
+
+
+@pytest.fixture
+def tenora(site: Site, clean_environment: None) -> Tenora:
+    return Tenora({"TENORA_URL": site.url, "TENORA_KEY": site.admin_key, "COLUMNS": "200"})
+
+
+def test_show_prints_every_part(tenora: Tenora) -> None:
+    shown = tenora("engine", "show").stdout
+    assert "ready  slots 1/4 (0 pinned)  window 2/64  waiting 2  tenants 3  adapters 31  restarts 0 (0 hangs)" in shown
+    lines = ["".join(line.split()) for line in shown.splitlines()]
+    assert "│disk│3.0kB│17.2GB│3│1│75.0%│2│1│" in lines
+    assert "│slot│-│-│9│4│69.2%│5│0│" in lines
+    assert "│total│1.000s│1.000s│" in lines
+    assert "│pricing│4.0│1│2│100│" in lines
+    assert "│(theserver)│1.0│1│0│100│" in lines
+    assert "│version7│slot│no│yes│3│1│2│1.5s│37.0MB│" in lines
+    assert sum("│disk│no│" in line for line in lines) == 30
+
+
+def test_json_is_what_the_server_said(tenora: Tenora) -> None:
+    for arguments in (("show",), ("top", "--once")):
+        view = tenora.json("engine", *arguments)
+        assert view["slots"] == {"total": 4, "used": 1, "pinned": 0}
+        assert view["tenants"]["data"][0]["tenant"] == "pricing"
+
+
+def test_top_is_short_unless_told_otherwise(tenora: Tenora) -> None:
+    assert len(tenora.json("engine", "top", "--once")["versions"]["data"]) == 20
+    assert len(tenora.json("engine", "top", "--once", "--limit", "25")["versions"]["data"]) == 25
+
+
+@pytest.fixture
+def two_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Interrupt the command in its second pause. Yields the list of the requested pauses in seconds."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tenora_client.cli.engine.time", SimpleNamespace(sleep=sleep))
+    return pauses
+
+
+def test_top_looks_again_until_interrupted(tenora: Tenora, two_looks: list[float]) -> None:
+    result = tenora("engine", "top", "--interval", "2s", exit_code=130)
+    assert result.stdout.count("slots 1/4") == 2
+    assert two_looks == [2, 2]
+
+
+def test_json_is_one_line_a_look(tenora: Tenora, two_looks: list[float]) -> None:
+    lines = tenora("engine", "top", "--json", exit_code=130).stdout.splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["ready", "ready"]
+
+
+def test_a_terminal_is_redrawn_and_given_back(tenora: Tenora, two_looks: list[float]) -> None:
+    drawn = tenora("engine", "top", exit_code=130, FORCE_COLOR="1", TERM="xterm", LINES="80").stdout
+    assert drawn.count("slots 1/4") == 2
+    # The command leaves the alternate screen, and text from the server cannot move the cursor.
+    assert drawn.index("\x1b[?1049h") < drawn.index("slots 1/4") < drawn.rindex("\x1b[?1049l")
+    assert "[2J[red]" in drawn
+    assert "\x1b[2J" not in drawn
+
+
+def test_what_is_refused_is_said(tenora: Tenora, site: Site) -> None:
+    slug = tenora.json("tenants", "create", "someone")["slug"]
+    own = tenora("keys", "create", "ci", "--tenant", slug, "--scope", "adapters:read").stdout.strip()
+    for command in ("show", "top"):
+        assert "403" in tenora("engine", command, exit_code=1, TENORA_KEY=own).stderr
+    assert "--interval" in tenora("engine", "top", "--interval", "0s", exit_code=2).stderr
