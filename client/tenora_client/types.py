@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 4ef63a237bdc0cd81db6237b7461f232429c7eb443e4f5d12efc71f0d3a96fba
+# Schemas: ed1c9d44ba9fb9c1b1222528e1fb09a9d373534f8222bb1a4502f8b9c434ad5b
 from __future__ import annotations
 
 from datetime import datetime
@@ -540,7 +540,7 @@ class Deletion(Answer, frozen=True, kw_only=True):
     Report of a deletion: the copies that were verified as gone, and when.
 
     Attributes:
-        tenant: Owner of the versions; null: removed by `tenora gc`.
+        tenant: Owner of the versions; null: removed by `tenora server gc`.
         listings_gone_at: Time since which names and lists no longer show the versions.
         blobs: Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong
             to another tenant.
