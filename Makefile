@@ -48,7 +48,7 @@ client-code: environment  ## write client/tenora_client/_sync from _async
 	$(BIN)/python -m deploy.client.sync
 
 client-types: environment  ## write client/tenora_client/types.py from the OpenAPI document; make test-clients installs the generator
-	$(BIN)/python -m deploy.client.types $(DOCUMENT)
+	$(BIN)/python -m deploy.client.types
 
 bench: environment  ## Tenora against vLLM's own server, side by side
 	$(BIN)/tenora server bench overhead $(BENCH_ARGS)
