@@ -127,7 +127,7 @@ class Client:
         temperature: float | None = None,
         **options: Any,
     ) -> Iterator[str]:
-        """Answer a chat piece by piece, as :meth:`chat` does. Closing the iterator cancels the request."""
+        """Answer a chat piece by piece. Closing the iterator cancels the request."""
         options.update(max_tokens=max_tokens, temperature=temperature, stream=True)
         body = chat_body(model, messages, system, options)
         with closing(self._session.stream(CHAT_PATH, body)) as events:
