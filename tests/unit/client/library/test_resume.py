@@ -27,7 +27,7 @@ Client(sys.argv[1], sys.argv[2]).adapters.publish("quotes", sys.argv[3], part_by
 def large(folder: Path) -> Path:
     """The adapter with metadata that makes its weights several parts long."""
     path = folder / "adapter_model.safetensors"
-    save_file(load_file(path), path, metadata={"format": "pt", "note": "x" * 2**20})
+    save_file(load_file(path), path, metadata={"format": "pt", "note": "x" * 1_000_000})
     return folder
 
 
