@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import TypedDict
 
 from fastapi import Depends, FastAPI
@@ -94,6 +95,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = FastAPI(
         title="Tenora",
+        version=version("tenora"),
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
@@ -101,6 +103,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=openapi_document.operation_id,
+        servers=openapi_document.SERVERS,
+        openapi_tags=openapi_document.TAGS,
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
     )
     app.add_middleware(Idempotency, limits=settings.limits)
     app.add_middleware(RequestMiddleware, limits=settings.limits)
