@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 87dbe204b2d7fddb39b7c45b070d77a23e7072eeaf9576ba92130ee125380215
+# Schemas: d8c8d2657a6498ab9c1ea85aa1ae01d9c6391e8b2049e037fc93f7630cd65f4c
 from __future__ import annotations
 
 from datetime import datetime
@@ -533,10 +533,10 @@ class CanaryPolicy(Answer, frozen=True, kw_only=True):
             no maximum.
     """
 
-    steps: Union[list[CanaryStep]] = None
-    min_requests: Union[int] = None
-    max_error_rate: Union[float] = None
-    max_empty_rate: Union[float] = None
+    steps: Union[list[CanaryStep], None] = None
+    min_requests: Union[int, None] = None
+    max_error_rate: Union[float, None] = None
+    max_empty_rate: Union[float, None] = None
     max_ttft_ratio: Union[float, None] = None
 
 

@@ -118,7 +118,7 @@ def _tolerant(schema: Any, words: set[str]) -> Any:
 
 
 def _documented(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Let nullable fields be absent, and move the fields' descriptions to that of their class."""
+    """Let nullable fields be absent and absent ones be None, and move the fields' descriptions to that of their class."""
     fields, required, lines = {}, set(schema.get("required", ())), []
     for field, found in schema["properties"].items():
         if text := found.get("description"):
@@ -127,7 +127,9 @@ def _documented(name: str, schema: dict[str, Any]) -> dict[str, Any]:
             lines += textwrap.wrap(sentence, 108, initial_indent=" " * 4, subsequent_indent=" " * 8)
         if {"type": "null"} in found.get("anyOf", ()):
             required.discard(field)
-        fields[field] = {key: value for key, value in found.items() if key != "description"}
+        bare = {key: value for key, value in found.items() if key != "description"}
+        nullable = {"type": "null"} in found.get("anyOf", ())
+        fields[field] = bare if nullable or field in required else {"anyOf": [bare, {"type": "null"}]}
     first = schema.get("description") or f"{_spaced(name)} as the server shows it."
     described = "\n".join([first, "", "Attributes:", *lines]) if lines else first
     return {"type": "object", "description": described, "properties": fields, "required": sorted(required)}
