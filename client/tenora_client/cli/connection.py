@@ -16,9 +16,9 @@ import typer
 from tenora_client.cli.demo_access import DemoAccess
 from tenora_client.cli.next_steps import next_step
 from tenora_client.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
+from tenora_client.configuration import DEFAULT_URL
 from tenora_client.transport import Api, Refused
 
-DEFAULT_URL = "http://127.0.0.1:8000"
 DEMO_FILE = "demo.json"
 
 Url = Annotated[
