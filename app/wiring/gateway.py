@@ -32,6 +32,7 @@ from app.services.operations.engine_view import EngineViewService
 from app.services.operations.events import EventFeed
 from app.services.operations.nodes import NodeService
 from app.services.operations.readiness import Readiness
+from app.services.operations.server_facts import ServerFactsService
 from app.services.placement.pins import PinService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.base_template import BaseTemplate
@@ -299,7 +300,11 @@ class Gateway:
             lora_head=self.settings.engine.lora_head,
         )
 
-    # Operations across servers.
+    # Operations.
+
+    @cached_property
+    def server_facts(self) -> ServerFactsService:
+        return ServerFactsService(self.settings, self.base, self.store, self._engine, chats=self.prompts.serves_base)
 
     @cached_property
     def events(self) -> EventFeed:
