@@ -32,6 +32,7 @@ from app.api import (
     openai,
     openapi_document,
     pins,
+    preflight,
     prices,
     responses,
     server,
@@ -144,6 +145,7 @@ def _include_routers(app: FastAPI) -> None:
         pins.owned,
         merges.router,
         uploads.router,
+        preflight.router,
     ):
         app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
         app.include_router(router, prefix="/v1/adapters")

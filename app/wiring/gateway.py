@@ -42,6 +42,7 @@ from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.export import ExportService
 from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
+from app.services.publishing.preflight import PreflightService
 from app.services.publishing.publishing import PublishingService
 from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.finishing import UploadFinisher
@@ -187,6 +188,10 @@ class Gateway:
         return PublishingService(
             self.database, self.store, self.base, self.settings, self.smoke_tests, self.prompts, self._blobs
         )
+
+    @cached_property
+    def preflight(self) -> PreflightService:
+        return PreflightService(self.database, self.base, self.publishing.validator, self.limits, self.settings.limits)
 
     @cached_property
     def uploads(self) -> UploadService:
