@@ -58,7 +58,8 @@ class Summary:
     @property
     def lines(self) -> tuple[str, ...]:
         """The six lines for people."""
-        published = f"{self.adapters:,} of {self.tenants:,} tenants" if self.adapters else "none yet"
+        tenants = "1 tenant" if self.tenants == 1 else f"{self.tenants or 0:,} tenants"
+        published = f"{self.adapters:,} of {tenants}" if self.adapters else "none yet"
         if self.adapters is None:
             published = "unknown: the registry does not answer"
         return (
