@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import version
 from typing import TypedDict
 
 from fastapi import Depends, FastAPI
@@ -33,8 +32,10 @@ from app.api import (
     openai,
     openapi_document,
     pins,
+    preflight,
     prices,
     responses,
+    server,
     shares,
     tenants,
     tokenize,
@@ -49,6 +50,7 @@ from app.api.schemas import AnthropicErrorResponse, LoraxErrorResponse, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
+from app.support.release import RELEASE
 from app.wiring.gateway import Gateway
 from app.wiring.lifecycle import running
 from app.wiring.node import node_name
@@ -95,7 +97,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = FastAPI(
         title="Tenora",
-        version=version("tenora"),
+        version=RELEASE,
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
@@ -147,6 +149,7 @@ def _include_routers(app: FastAPI) -> None:
         pins.owned,
         merges.router,
         uploads.router,
+        preflight.router,
     ):
         app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
         app.include_router(router, prefix="/v1/adapters")
@@ -164,6 +167,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(prices.router)
     app.include_router(usage.router)
     app.include_router(limits.router)
+    app.include_router(keys.own)
+    app.include_router(server.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(docs.router)
