@@ -44,6 +44,7 @@ def validate_in_child(
     head: bool = False,
     base: Path | None = None,
     normal: Path | None = None,
+    whole_bytes: int | None = None,
 ) -> Verdict:
     """Run :func:`adapters.validation.validate` in a child process. Blocks: call it in a thread.
 
@@ -53,6 +54,7 @@ def validate_in_child(
     Args:
         cpu_seconds: CPU time for the child, in seconds, rounded up.
         address_bytes: address space for the child, in bytes.
+        whole_bytes: size of the whole weights file, if ``weights`` holds only its header.
 
     Raises:
         ValidationFailed: the child ended without a verdict.
@@ -67,6 +69,7 @@ def validate_in_child(
         "head": head,
         "base": str(base.resolve()) if base else None,
         "normal": str(normal.resolve()) if normal else None,
+        "whole_bytes": whole_bytes,
         "file_bytes": weights.stat().st_size + _NORMAL_BYTES if normal else 0,
     }
     answer = _run("adapters.validation", request, cpu_seconds, address_bytes)

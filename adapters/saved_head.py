@@ -22,7 +22,14 @@ _CHUNK_VALUES = 2**20
 
 
 def check_saved_heads(
-    file: BufferedIOBase, header: Header, geometry: BaseGeometry, *, adapted: bool, served: bool, base: Path | None
+    file: BufferedIOBase,
+    header: Header,
+    geometry: BaseGeometry,
+    *,
+    adapted: bool,
+    served: bool,
+    base: Path | None,
+    has_values: bool = True,
 ) -> list[Reason]:
     """Check that each full copy of the head equals the base's head.
 
@@ -31,6 +38,7 @@ def check_saved_heads(
         adapted: whether the upload has LoRA tensors for the head.
         served: whether the engine serves such tensors; if not, another check gives that reason.
         base: folder of the base; None if it is not available, and then every saved head is refused.
+        has_values: whether ``file`` holds the tensors' values; if not, only shapes are compared.
 
     Raises:
         OSError, EOFError: a file could not be read.
@@ -39,7 +47,12 @@ def check_saved_heads(
     for tensor in header.tensors:
         if not is_saved_head(tensor.name) or (adapted and not served):
             continue
-        if not adapted or base is None or not _is_bases(file, header, tensor, base, geometry):
+        if (
+            not adapted
+            or base is None
+            or tensor.shape != (geometry.vocab, geometry.hidden)
+            or (has_values and not _is_bases(file, header, tensor, base, geometry))
+        ):
             reasons.append(misplaced(tensor.name))
     return reasons
 
@@ -48,7 +61,7 @@ def _is_bases(file: BufferedIOBase, header: Header, saved: Tensor, base: Path, g
     """Return whether a tensor equals the base's head after rounding to the tensor's dtype."""
     name = "model.embed_tokens.weight" if geometry.tied else f"{HEAD_MODULE}.weight"
     weights = _holding(base, name)
-    if saved.shape != (geometry.vocab, geometry.hidden) or weights is None:
+    if weights is None:
         return False
     with weights.open("rb") as base_file:
         base_header, _ = read_header(base_file)

@@ -23,6 +23,7 @@ from adapters.modules import (
     check_largest_rank,
     check_pair,
     check_rank,
+    is_saved_head,
     pair_tensors,
     unused_targets,
 )
@@ -51,6 +52,8 @@ class Summary:
         target_modules: kinds of linear layers that it changes, in the order of a Llama block.
         parameters: number of values in its tensors.
         dtype: dtype of its tensors, as safetensors names it; several are joined with ``+``.
+        modules: number of linear layers that it changes.
+        saved_heads: names of the full copies of the head in the file.
     """
 
     rank: int
@@ -58,6 +61,8 @@ class Summary:
     target_modules: tuple[str, ...]
     parameters: int
     dtype: str
+    modules: int
+    saved_heads: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ def validate(
     base: Path | None = None,
     normal: Path | None = None,
     pattern_seconds: float = PATTERN_SECONDS,
+    whole_bytes: int | None = None,
 ) -> Verdict:
     """Validate an upload's two files. Both are untrusted: see :mod:`adapters.sandbox`.
 
@@ -107,6 +113,8 @@ def validate(
         base: folder of the base, to compare a saved head with; None refuses every saved head.
         normal: empty folder for the files' normal forms; None writes none.
         pattern_seconds: CPU time for the config's regular expressions, in seconds.
+        whole_bytes: size of the whole weights file, if ``weights`` holds only its header. No value is checked then, and
+            no normal form can be written.
 
     Raises:
         OSError, EOFError: a file could not be read or written.
@@ -116,21 +124,24 @@ def validate(
     if is_foreign(config_reasons):
         return Verdict(None, tuple(config_reasons))
     with weights.open("rb") as file:
-        header, weights_reasons = read_header(file)
+        header, weights_reasons = read_header(file, whole_bytes=whole_bytes)
         if header is None:
             return Verdict(None, grouped(config_reasons + weights_reasons))
         pairs = pair_tensors(header, weights_reasons)
         weights_reasons += check_largest_rank(pairs, manifest, max_lora_rank)
         weights_reasons += check_head(pairs, manifest, geometry, served=head)
         adapted = any(pair.layer is None for pair in pairs)
-        weights_reasons += check_saved_heads(file, header, geometry, adapted=adapted, served=head, base=base)
+        weights_reasons += check_saved_heads(
+            file, header, geometry, adapted=adapted, served=head, base=base, has_values=whole_bytes is None
+        )
         weights_reasons += _check_places(pairs, geometry, manifest, base_name)
         # A file can name thousands of layers. Patterns run only for layers that the base has.
         placed = [pair for pair in pairs if pair.layer is None or pair.layer < geometry.layers]
         declared = _declare(placed, manifest, pattern_seconds, weights_reasons)
         if manifest:
             weights_reasons += _check_declared(placed, manifest, declared, config_reasons)
-        weights_reasons += find_nonfinite(file, header, geometry.dtype, _scalings(placed, declared))
+        if whole_bytes is None:
+            weights_reasons += find_nonfinite(file, header, geometry.dtype, _scalings(placed, declared))
     if config_reasons or weights_reasons or manifest is None:
         return Verdict(None, grouped(config_reasons + weights_reasons))
     upload = Accepted(raw, weights, manifest, header, pairs, declared)
@@ -229,6 +240,8 @@ def _summarise(upload: Accepted) -> Summary:
         target_modules=tuple(dict.fromkeys(pair.kind for pair in upload.pairs)),
         parameters=sum(tensor.elements for tensor in tensors),
         dtype="+".join(sorted({tensor.dtype for tensor in tensors})),
+        modules=len(upload.pairs),
+        saved_heads=tuple(tensor.name for tensor in upload.header.tensors if is_saved_head(tensor.name)),
     )
 
 
@@ -239,7 +252,7 @@ def main() -> None:
     confine(**limits)
     config, weights = Path(request["config"]), Path(request["weights"])
     geometry, rank = BaseGeometry(**request["geometry"]), request["max_lora_rank"]
-    options: dict[str, Any] = {name: request[name] for name in ("head", "base_name")}
+    options: dict[str, Any] = {name: request[name] for name in ("head", "base_name", "whole_bytes")}
     normal, base = (None if request[name] is None else Path(request[name]) for name in ("normal", "base"))
     try:
         verdict = validate(config, weights, geometry, rank, normal=normal, base=base, **options)
@@ -255,7 +268,7 @@ def read_verdict(answer: dict[str, Any]) -> Verdict:
     """Parse the verdict that :func:`main` wrote."""
     summary = answer["summary"]
     if summary is not None:
-        summary = Summary(**summary | {"target_modules": tuple(summary["target_modules"])})
+        summary = Summary(**summary | {name: tuple(summary[name]) for name in ("target_modules", "saved_heads")})
     reasons, warnings = (tuple(Reason.read(reason) for reason in answer[name]) for name in ("reasons", "warnings"))
     return Verdict(summary, reasons, warnings, tuple(answer["rewritten"]))
 

@@ -35,7 +35,8 @@ MAX_NAME = 200
 #: Bytes per element, by allowed dtype.
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
-_LENGTH_BYTES = 8
+#: Bytes in front of the header, which hold its length.
+LENGTH_BYTES = 8
 #: The safetensors library pads its header so that tensors begin at a multiple of this many bytes.
 _ALIGNMENT = 8
 _MAX_DIMENSIONS = 8
@@ -80,19 +81,22 @@ class Header:
     data_start: int
 
 
-def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
+def read_header(file: BufferedIOBase, *, whole_bytes: int | None = None) -> tuple[Header | None, list[Reason]]:
     """Parse and validate the header of a seekable file.
 
     Memory stays within some tens of MiB for any input.
 
+    Args:
+        whole_bytes: size of the whole file, if ``file`` holds only its beginning.
+
     Returns:
         The header, or None and at least one reason.
     """
-    size = file.seek(0, os.SEEK_END)
+    size = file.seek(0, os.SEEK_END) if whole_bytes is None else whole_bytes
     file.seek(0)
-    prefix = file.read(_LENGTH_BYTES)
+    prefix = file.read(LENGTH_BYTES)
     length = int.from_bytes(prefix, "little")
-    if len(prefix) < _LENGTH_BYTES or length > MAX_HEADER_BYTES or _LENGTH_BYTES + length > size:
+    if len(prefix) < LENGTH_BYTES or length > MAX_HEADER_BYTES or LENGTH_BYTES + length > size:
         return None, [_bad_length(prefix, length, size)]
     try:
         entries = _parse(file.read(length))
@@ -105,7 +109,7 @@ def read_header(file: BufferedIOBase) -> tuple[Header | None, list[Reason]]:
     if reasons:
         return None, reasons
     tensors.sort(key=lambda tensor: (tensor.begin, tensor.end))
-    data_start = _LENGTH_BYTES + length
+    data_start = LENGTH_BYTES + length
     reasons = _check_layout(tensors, size - data_start)
     return (None if reasons else Header(tuple(tensors), data_start)), reasons
 
@@ -115,7 +119,7 @@ def _bad_length(prefix: bytes, length: int, size: int) -> Reason:
         return Reason("pickle_format", WEIGHTS_FILE, "a pickle, which runs code when read", "the safetensors format")
     if reason := known_beginning(prefix):
         return reason
-    if len(prefix) == _LENGTH_BYTES and length > MAX_HEADER_BYTES:
+    if len(prefix) == LENGTH_BYTES and length > MAX_HEADER_BYTES:
         return Reason("header_too_long", WEIGHTS_FILE, f"a header of {length} bytes", f"{MAX_HEADER_BYTES} bytes")
     return Reason("truncated", WEIGHTS_FILE, f"{size} bytes", "a whole safetensors file")
 
@@ -190,7 +194,7 @@ def write_renamed(file: BufferedIOBase, header: Header, names: Mapping[str, str]
         begin = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    target.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    target.write(len(text).to_bytes(LENGTH_BYTES, "little") + text)
     for tensor in kept:
         file.seek(header.data_start + tensor.begin)
         left = tensor.end - tensor.begin

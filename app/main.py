@@ -32,8 +32,10 @@ from app.api import (
     openai,
     openapi_document,
     pins,
+    preflight,
     prices,
     responses,
+    server,
     shares,
     tenants,
     tokenize,
@@ -48,6 +50,7 @@ from app.api.schemas import AnthropicErrorOut, LoraxErrorOut, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
+from app.support.release import RELEASE
 from app.wiring.gateway import Gateway
 from app.wiring.lifecycle import running
 from app.wiring.node import node_name
@@ -94,6 +97,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
     # FastAPI's documentation pages load scripts from other servers; the one in app.api.docs does not.
     app = FastAPI(
         title="Tenora",
+        version=RELEASE,
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
@@ -141,6 +145,7 @@ def _include_routers(app: FastAPI) -> None:
         pins.owned,
         merges.router,
         uploads.router,
+        preflight.router,
     ):
         app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
         app.include_router(router, prefix="/v1/adapters")
@@ -158,6 +163,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(prices.router)
     app.include_router(usage.router)
     app.include_router(limits.router)
+    app.include_router(keys.own)
+    app.include_router(server.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
     app.include_router(docs.router)

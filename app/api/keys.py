@@ -1,16 +1,22 @@
-"""API key routes: ``/admin/tenants/{tenant}/keys`` for a tenant's keys, ``/admin/keys`` for platform keys."""
+"""API key routes.
+
+- ``/admin/tenants/{tenant}/keys``: a tenant's keys.
+- ``/admin/keys``: platform keys.
+- ``GET /v1/key``: the calling key, of any kind.
+"""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.auth import Admin, GatewayDep, require
+from app.api.auth import Admin, GatewayDep, authenticate, require
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
-from app.domain.access import Scope
+from app.domain.access import Caller, Scope
 from app.services.common.validation import DEFAULT_LIMIT
 
 _DEFAULT_ROTATION = KeyRotate()
 
+own = APIRouter(tags=["keys"])
 router = APIRouter(tags=["keys"], dependencies=[Depends(require(Scope.ADMIN))])
 
 
@@ -74,6 +80,11 @@ async def rotate(
     new = await gateway.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
     response.headers["location"] = f"{request.url.path.removesuffix(f'/{key_id}/rotate')}/{new.key.id}"
     return NewKeyOut.made(new.key, new.text)
+
+
+@own.get("/v1/key", summary="Show the calling key: its tenant, scopes, restrictions and expiry", responses=answers())
+async def show_own(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> KeyOut:
+    return KeyOut.of(await gateway.keys.own(caller))
 
 
 def _restrictions(body: KeyPatch) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.body_pace import BodyPace
 from app.api.content_encoding import NAME, Decompressor, encoding_of
 from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS, error_response
-from app.api.multipart import OPTIONS_BYTES
+from app.api.multipart import HEAD_BYTES, OPTIONS_BYTES
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from app.domain.uploads import MAX_PART_BYTES
 from app.observability.context import CURRENT, RequestContext
@@ -35,6 +35,9 @@ CLIENT_CLOSED_REQUEST = 499
 
 #: Routes that receive a version's files, which have their own caps.
 _UPLOAD_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/versions")
+
+#: Routes that receive the config and the header of the weights.
+_PREFLIGHT_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/validate")
 
 #: Routes that receive a part of a resumable upload.
 _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/]+/files/[^/]+/parts/[^/]+")
@@ -277,6 +280,8 @@ def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
     path: str = scope["path"]
     if scope["method"] == "POST" and path.endswith("/versions") and _UPLOAD_PATH.fullmatch(path):
         return limits.config_bytes + limits.weights_bytes + _MULTIPART_BYTES
+    if scope["method"] == "POST" and path.endswith("/validate") and _PREFLIGHT_PATH.fullmatch(path):
+        return limits.config_bytes + HEAD_BYTES + _MULTIPART_BYTES
     if scope["method"] == "PUT" and _PART_PATH.fullmatch(path):
         return MAX_PART_BYTES
     return None

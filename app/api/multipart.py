@@ -5,7 +5,7 @@ file in memory and stops at each file's cap. RequestMiddleware caps the whole bo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.sandbox import inspect_in_child
 from adapters.strict_json import parse_object
+from adapters.weights import LENGTH_BYTES, MAX_HEADER_BYTES
 from app.domain.errors import InvalidRequest, TooLarge
 from app.services.publishing.archives import archive_bytes, unpack_upload
 from app.settings import LimitSettings
@@ -28,7 +29,11 @@ OPTIONS_NAME = "options"
 #: Cap of the options in bytes. Most of it is for a card and a chat template, escaped as JSON.
 OPTIONS_BYTES = 512 * 1024
 
+#: Cap of the beginning of a weights file in bytes: the longest header, and its length in front of it.
+HEAD_BYTES = LENGTH_BYTES + MAX_HEADER_BYTES
+
 _ALLOWED_PARTS = f"the parts {CONFIG_NAME} and {WEIGHTS_NAME}, or {ARCHIVE_NAME}; and {OPTIONS_NAME}, if need be"
+_ALLOWED_IN_HEAD = f"the parts {CONFIG_NAME}, {WEIGHTS_NAME} (its beginning) and {OPTIONS_NAME}"
 
 _PICKLED = frozenset({"adapter_model.bin", "adapter_model.pt", "adapter_model.pth"})
 
@@ -71,21 +76,47 @@ async def receive_upload(
         ValidationFailed: the archive took too long to unpack.
         DiskFull, StoreUnavailable: the files could not be written.
     """
-    files = await _receive_files(stream, content_type, folder, limits, length)
-    options: dict[str, Any] = {}
-    if OPTIONS_NAME in files:
-        options = _read_options(await asyncio.to_thread(files[OPTIONS_NAME].path.read_bytes))
+    caps = {
+        CONFIG_NAME: limits.config_bytes,
+        WEIGHTS_NAME: limits.weights_bytes,
+        ARCHIVE_NAME: archive_bytes(limits),
+        OPTIONS_NAME: OPTIONS_BYTES,
+    }
+    files = await _receive_files(stream, content_type, folder, limits, caps, length)
+    options = await _options_of(files)
     if ARCHIVE_NAME in files:
         upload = await unpack_upload(files[ARCHIVE_NAME].path, folder, limits)
         return Received(upload, "archive", options)
     return Received(Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME]), "upload", options)
 
 
+async def receive_head(
+    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings
+) -> Received:
+    """Write the config and the beginning of the weights, whose header is to be checked, into ``folder``.
+
+    Raises:
+        AdapterRejected: the body is not multipart, or parts are missing, unknown or duplicate.
+        TooLarge: a part exceeds its cap.
+        InvalidRequest: the client was silent for too long, or the options are not a JSON object.
+        DiskFull, StoreUnavailable: the files could not be written.
+    """
+    caps = {CONFIG_NAME: limits.config_bytes, WEIGHTS_NAME: HEAD_BYTES, OPTIONS_NAME: OPTIONS_BYTES}
+    files = await _receive_files(stream, content_type, folder, limits, caps, None)
+    upload = Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
+    return Received(upload, options=await _options_of(files))
+
+
 async def _receive_files(
-    stream: AsyncIterator[bytes], content_type: str, folder: Path, limits: LimitSettings, length: int | None
+    stream: AsyncIterator[bytes],
+    content_type: str,
+    folder: Path,
+    limits: LimitSettings,
+    caps: Mapping[str, int],
+    length: int | None,
 ) -> dict[str, SpooledFile]:
     received, is_checked = 0, False
-    form = _UploadForm(_boundary(content_type), folder, limits)
+    form = _UploadForm(_boundary(content_type), folder, caps)
     try:
         async with asyncio.timeout(limits.upload_idle_seconds) as idle:
             async for chunk in stream:
@@ -121,6 +152,12 @@ async def _check_config(config: SpooledFile, limits: LimitSettings) -> None:
         raise AdapterRejected(reasons, unread=True)
 
 
+async def _options_of(files: Mapping[str, SpooledFile]) -> dict[str, Any]:
+    if OPTIONS_NAME not in files:
+        return {}
+    return _read_options(await asyncio.to_thread(files[OPTIONS_NAME].path.read_bytes))
+
+
 def _read_options(raw: bytes) -> dict[str, Any]:
     try:
         return parse_object(raw)
@@ -131,16 +168,15 @@ def _read_options(raw: bytes) -> dict[str, Any]:
 
 
 class _UploadForm:
-    """Parser callbacks, with one writer for each file."""
+    """Parser callbacks, with one writer for each file.
 
-    def __init__(self, boundary: bytes, folder: Path, limits: LimitSettings) -> None:
-        self._folder = folder
-        self._caps = {
-            CONFIG_NAME: limits.config_bytes,
-            WEIGHTS_NAME: limits.weights_bytes,
-            ARCHIVE_NAME: archive_bytes(limits),
-            OPTIONS_NAME: OPTIONS_BYTES,
-        }
+    Args:
+        caps: maximum size in bytes of each part, by its name.
+    """
+
+    def __init__(self, boundary: bytes, folder: Path, caps: Mapping[str, int]) -> None:
+        self._folder, self._caps = folder, caps
+        self._allowed = _ALLOWED_PARTS if ARCHIVE_NAME in caps else _ALLOWED_IN_HEAD
         self._writers: dict[str, SpoolWriter] = {}
         self._current: str | None = None
         self._parts = 0
@@ -176,7 +212,7 @@ class _UploadForm:
         try:
             self._parser.write(chunk)
         except FormParserError:
-            raise AdapterRejected(grouped((*self._reasons, _malformed("something else")))) from None
+            raise AdapterRejected(grouped((*self._reasons, _malformed("something else", self._allowed)))) from None
 
     async def flush_due(self) -> None:
         for writer in self._writers.values():
@@ -186,7 +222,7 @@ class _UploadForm:
     async def finish(self) -> dict[str, SpooledFile]:
         """Close and return the files, or raise AdapterRejected with everything that is wrong with the form."""
         if not self._ended:
-            self._reasons.append(_malformed("no closing boundary"))
+            self._reasons.append(_malformed("no closing boundary", self._allowed))
         for name in (CONFIG_NAME, WEIGHTS_NAME):
             if name == WEIGHTS_NAME and any(reason.code == "pickle_format" for reason in self._reasons):
                 continue
@@ -194,7 +230,7 @@ class _UploadForm:
                 self._reasons.append(Reason("missing_part", name, "nothing", "one part of this name"))
             elif ARCHIVE_NAME in self._writers and name in self._writers:
                 found = f"a part beside the part {ARCHIVE_NAME}"
-                self._reasons.append(Reason("unexpected_part", name, found, _ALLOWED_PARTS))
+                self._reasons.append(Reason("unexpected_part", name, found, self._allowed))
         if self._reasons:
             raise AdapterRejected(grouped(self._reasons))
         files = {CONFIG_NAME: self._config} if self._config else {}
@@ -213,7 +249,7 @@ class _UploadForm:
     def _on_part_begin(self) -> None:
         self._parts += 1
         if self._parts > _MAX_PARTS:
-            self._reasons.append(Reason("too_many_parts", "body", f"more than {_MAX_PARTS} parts", _ALLOWED_PARTS))
+            self._reasons.append(Reason("too_many_parts", "body", f"more than {_MAX_PARTS} parts", self._allowed))
             raise AdapterRejected(grouped(self._reasons))
         self._current, self._disposition = None, b""
 
@@ -230,7 +266,7 @@ class _UploadForm:
             found, allowed = "a pickle, which runs code when read", "the safetensors format"
             self._reasons.append(Reason("pickle_format", name, found, allowed))
         elif name not in self._caps:
-            self._reasons.append(Reason("unknown_part", "body", repr(name[:_SHOWN]), _ALLOWED_PARTS))
+            self._reasons.append(Reason("unknown_part", "body", repr(name[:_SHOWN]), self._allowed))
         elif name in self._writers:
             self._reasons.append(Reason("duplicate_part", name, "another part of this name", "one part of this name"))
         else:
@@ -271,5 +307,5 @@ def _not_multipart(found: str) -> Reason:
     return Reason("not_multipart", "content-type", found, "multipart/form-data with a boundary")
 
 
-def _malformed(found: str) -> Reason:
-    return Reason("malformed_multipart", "body", found, f"multipart/form-data with {_ALLOWED_PARTS}")
+def _malformed(found: str, allowed: str) -> Reason:
+    return Reason("malformed_multipart", "body", found, f"multipart/form-data with {allowed}")

@@ -120,10 +120,16 @@ async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | 
     )
 
 
-async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int | None) -> Key | None:
-    """Find a key of a tenant (None: a platform key) and lock its row until the transaction ends."""
+async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int | None, lock: bool = True) -> Key | None:
+    """Find a key of a tenant (None: a platform key).
+
+    Args:
+        lock: lock its row until the transaction ends.
+    """
     statement = select(*_SHOWN).select_from(_WITH_TENANT).where(keys.c.id == key_id, _owned_by(tenant_id))
-    row = (await connection.execute(statement.with_for_update(of=keys))).one_or_none()
+    if lock:
+        statement = statement.with_for_update(of=keys)
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _key(row)
 
 

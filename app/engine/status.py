@@ -95,6 +95,8 @@ class EngineStatus:
         waiting: requests that wait for admission, for example for a LoRA slot.
         restarts: engine restarts since the process began.
         hangs: engines killed because they no longer answered.
+        device: name of the engine's device, such as ``cpu``; empty if it is unknown.
+        kv_tokens: tokens that fit in the KV cache; 0 until the engine has started.
     """
 
     state: EngineState
@@ -112,6 +114,8 @@ class EngineStatus:
     disk_used_bytes: int
     tiers: tuple[TierStats, ...]
     kernels: KernelChecks = KernelChecks()
+    device: str = ""
+    kv_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

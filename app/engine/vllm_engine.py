@@ -19,7 +19,7 @@ from app.engine.status import EngineStatus, KernelChecks, StatusReport
 from app.engine.vllm.arguments import engine_arguments
 from app.engine.vllm.kernel_report import BrokenKernels
 from app.engine.vllm.output_log import OutputLog
-from app.engine.vllm.platform import on_cpu
+from app.engine.vllm.platform import device_name, on_cpu
 from app.observability.tracing import record_load
 from app.settings import Settings
 
@@ -35,7 +35,7 @@ class VllmEngine:
         self._arguments = engine_arguments(
             settings, base, served_name=base_name, cpu=on_cpu(), slots=slots, context=context
         )
-        self._settings, self._slots = settings, slots
+        self._settings, self._slots, self._device = settings, slots, device_name()
         self._base_name = base_name
         self._cache = cache
         self._log, self._desired = OutputLog(), DesiredAdapters()
@@ -109,6 +109,7 @@ class VllmEngine:
             slots=self._slots,
             host_bytes=self._settings.engine.host_bytes,
             kernels=self._kernels,
+            device=self._device,
         )
 
     def report(self) -> StatusReport:

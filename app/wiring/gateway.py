@@ -32,6 +32,7 @@ from app.services.operations.engine_view import EngineViewService
 from app.services.operations.events import EventFeed
 from app.services.operations.nodes import NodeService
 from app.services.operations.readiness import Readiness
+from app.services.operations.server_facts import ServerFactsService
 from app.services.placement.pins import PinService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.base_template import BaseTemplate
@@ -41,6 +42,7 @@ from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.export import ExportService
 from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
+from app.services.publishing.preflight import PreflightService
 from app.services.publishing.publishing import PublishingService
 from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.finishing import UploadFinisher
@@ -188,6 +190,10 @@ class Gateway:
         )
 
     @cached_property
+    def preflight(self) -> PreflightService:
+        return PreflightService(self.database, self.base, self.publishing.validator, self.limits, self.settings.limits)
+
+    @cached_property
     def uploads(self) -> UploadService:
         return UploadService(self.database, self.store, self.settings.limits)
 
@@ -299,7 +305,11 @@ class Gateway:
             lora_head=self.settings.engine.lora_head,
         )
 
-    # Operations across servers.
+    # Operations.
+
+    @cached_property
+    def server_facts(self) -> ServerFactsService:
+        return ServerFactsService(self.settings, self.base, self.store, self._engine, chats=self.prompts.serves_base)
 
     @cached_property
     def events(self) -> EventFeed:

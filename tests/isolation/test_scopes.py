@@ -19,7 +19,7 @@ OPERATIONS = sorted(
     for method in methods
 )
 OPEN = {"/health/live", "/health/ready"}
-#: Routes for inference keys. They include the key's remaining limits, which the answers' headers contain as well.
+#: Routes for inference keys. They include what the key may know of itself and of the server.
 INFERENCE = {
     "/v1/completions",
     "/v1/chat/completions",
@@ -34,6 +34,8 @@ INFERENCE = {
     "/",
     "/v1/models",
     "/v1/limits",
+    "/v1/key",
+    "/v1/server",
 }
 #: Routes with the tenant in the path: a tenant's own key may use them for itself.
 OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))

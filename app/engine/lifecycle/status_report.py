@@ -26,6 +26,7 @@ def engine_status(
     slots: int,
     host_bytes: int,
     kernels: KernelChecks,
+    device: str,
 ) -> EngineStatus:
     """Return the current state of the engine; without a session, only the tiers below it."""
     disk = TierStats("disk", cache.hits, cache.misses, cache.evictions, cache.failures)
@@ -45,6 +46,8 @@ def engine_status(
         disk_used_bytes=cache.used_bytes,
         tiers=(disk, *_tiers(session)) if session else (disk,),
         kernels=kernels,
+        device=device,
+        kv_tokens=session.instance.kv_tokens if session else 0,
     )
 
 

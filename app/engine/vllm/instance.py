@@ -235,6 +235,11 @@ class EngineInstance:
         return int(self._llm.model_config.max_model_len)
 
     @property
+    def kv_tokens(self) -> int:
+        """Tokens that fit in the KV cache."""
+        return int(self._llm.vllm_config.cache_config.kv_cache_size_tokens or 0)
+
+    @property
     def step_tokens(self) -> int:
         """Maximum tokens of one step."""
         return int(self._llm.vllm_config.scheduler_config.max_num_batched_tokens)

@@ -175,6 +175,18 @@ class KeyService:
             page_keys = await keys.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
         return page_of(page_keys, limit, lambda key: key.id)
 
+    async def own(self, caller: Caller) -> Key:
+        """Return the caller's own key.
+
+        Raises:
+            Unauthenticated: the key ended after it was authenticated.
+        """
+        async with self._database.read() as connection:
+            key = await keys.find_key(connection, caller.key_id, tenant_id=caller.tenant_id, lock=False)
+        if key is None or key.revoked_at is not None:
+            raise Unauthenticated(_REFUSED)
+        return key
+
     async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
         """Revoke a key now. Revoking it again changes nothing.
 

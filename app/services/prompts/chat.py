@@ -42,6 +42,11 @@ class ChatPrompts:
     async def close(self) -> None:
         await self._pool.close()
 
+    @property
+    def serves_base(self) -> bool:
+        """Return whether the base without an adapter answers chats."""
+        return bool(self._format) or self._base is not None
+
     async def render(self, body: Mapping[str, Any], defaults: Mapping[str, Any], *, owner: str) -> str:
         """Render the prompt of a checked chat body.
 

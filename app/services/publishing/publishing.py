@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason
 from adapters.identity import FilePair, content_digest, parse_adapter_slug
-from adapters.sandbox import validate_in_child
 from adapters.stores.base import BlobStore
 from adapters.stores.files import disk_errors, file_digest
 from adapters.strict_json import parse_object
@@ -37,14 +36,13 @@ from app.services.common.quotas import check_room, enforce_quota
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.smoke_tests import SmokeTestService
+from app.services.publishing.validator import Validator
 from app.services.rollout.alias_lookups import check_alias_room, point_alias, ready_versions
 from app.settings import Settings
 from app.support.spool import SpooledFile, Upload
 
 logger = logging.getLogger(__name__)
 
-#: Concurrent validators. They compete with the engine for CPU cores.
-_VALIDATORS = 2
 _MAX_PEFT_VERSION = 40
 _WHOLE = 100
 
@@ -83,6 +81,9 @@ class PublishingService:
 
     Args:
         blobs: service that deletes blobs and makes publishing wait for its claims.
+
+    Attributes:
+        validator: gate that uploads and preflights share.
     """
 
     def __init__(
@@ -98,10 +99,8 @@ class PublishingService:
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._store, self._base = database, store, base
-        self._max_lora_rank, self._limits = settings.engine.max_lora_rank, settings.limits
-        self._head = settings.engine.lora_head
         self._smoke_tests, self._prompts, self._blobs, self._clock = smoke_tests, prompts, blobs, clock
-        self._validators = asyncio.Semaphore(_VALIDATORS)
+        self.validator = Validator(base, settings)
 
     async def check_target(self, tenant: str, adapter: str) -> None:
         """Check that a version could be published under these names, before an upload's bytes are read.
@@ -157,22 +156,9 @@ class PublishingService:
         return Published(version if created else await self._republish(tenant, version, options, actor), created)
 
     async def _validate(self, upload: Upload) -> _Checked:
-        async with self._validators:
-            with disk_errors("check the upload"):
-                folder = Path(await asyncio.to_thread(mkdtemp, prefix="normal-", dir=upload.folder))
-            verdict = await asyncio.to_thread(
-                validate_in_child,
-                upload.config.path,
-                upload.weights.path,
-                self._base.geometry,
-                self._max_lora_rank,
-                base_name=self._base.name,
-                cpu_seconds=self._limits.validation_seconds,
-                address_bytes=self._limits.validation_bytes,
-                head=self._head,
-                base=self._base.path,
-                normal=folder,
-            )
+        with disk_errors("check the upload"):
+            folder = Path(await asyncio.to_thread(mkdtemp, prefix="normal-", dir=upload.folder))
+        verdict = await self.validator.validate(upload, normal=folder)
         summary = verdict.accepted()
         written = {name: await asyncio.to_thread(_spooled, folder / name) for name in verdict.rewritten}
         normal = Upload(written.get(CONFIG_NAME, upload.config), written.get(WEIGHTS_NAME, upload.weights))

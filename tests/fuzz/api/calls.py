@@ -293,6 +293,13 @@ def _publish(world: World, rng: random.Random) -> dict[str, Any]:
     return {_CONFIG: files.config, _WEIGHTS: files.weights}
 
 
+def _validate(world: World, rng: random.Random) -> dict[str, Any]:
+    files = rng.choice(world.files)
+    end = 8 + int.from_bytes(files.weights[:8], "little")
+    options = {"weights_bytes": len(files.weights), "adapter": rng.choice((*ADAPTERS, None)), "files": ["README.md"]}
+    return {_CONFIG: files.config, _WEIGHTS: files.weights[:end], "options": json.dumps(options).encode()}
+
+
 def _merge(_: World, rng: random.Random) -> dict[str, Any]:
     sources = [{"version": f"{ADAPTERS[0]}@{number}", "weight": 0.5} for number in (1, 2)]
     # A successful merge takes a separate process and seconds: one in twenty is enough.
@@ -331,6 +338,7 @@ _BODIES: dict[tuple[str, str], Callable[[World, random.Random], Any]] = {
     ("POST", "urls"): _one_of({"parts": [{"number": 1, "sha256": "0" * 64}]}),
     ("PUT", "{number}"): _part,
     ("POST", "versions"): _publish,
+    ("POST", "/validate"): _validate,
     ("POST", "imports"): _one_of({"source": "s3://bucket/prefix/"}, {"source": "hf://a/b@" + "0" * 40}),
 }
 

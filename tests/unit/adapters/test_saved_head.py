@@ -133,3 +133,19 @@ def test_a_base_whose_head_cannot_be_found_accepts_none(tmp_path: Path, layout: 
         (base / "model.safetensors").write_bytes(b"not safetensors at all")
     (reason,) = check(upload, base, geometry_of(base), tmp_path / "normal").reasons
     assert reason.code == "embedding_not_served"
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_header_alone_shows_the_shape_of_a_saved_head(tmp_path: Path, fits: bool) -> None:
+    base = save_base(tmp_path / "base")
+    upload = with_head(tmp_path / "adapter", base)
+    tensors = load_file(upload / WEIGHTS)
+    tensors[SAVED] = tensors[SAVED] + 1 if fits else tensors[SAVED][:-1].contiguous()
+    save_file(tensors, upload / WEIGHTS, metadata={"format": "pt"})
+    raw = (upload / WEIGHTS).read_bytes()
+    (upload / WEIGHTS).write_bytes(raw[: 8 + int.from_bytes(raw[:8], "little")])
+    verdict = validate(
+        upload / CONFIG, upload / WEIGHTS, geometry_of(base), 64, head=True, base=base, whole_bytes=len(raw)
+    )
+    assert [reason.code for reason in verdict.reasons] == ([] if fits else ["embedding_not_served"])
+    assert (verdict.summary and verdict.summary.saved_heads) == ((SAVED,) if fits else None)

@@ -178,3 +178,26 @@ def test_a_pattern_s_scaling_counts(good_adapter: Path, geometry: BaseGeometry, 
     path = directory / CONFIG
     path.write_text(json.dumps(json.loads(path.read_text()) | {"alpha_pattern": {"layers.1.self_attn.q_proj": 12}}))
     assert codes(check(directory, half)) == {"non_finite"}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_header_alone_gives_all_reasons_but_those_of_values(
+    good_adapter: Path, geometry: BaseGeometry, tmp_path: Path, name: str
+) -> None:
+    directory = shutil.copytree(good_adapter, tmp_path / "bad")
+    BAD[name].change(directory)
+    whole = check(directory, geometry)
+    weights = directory / WEIGHTS
+    size, length = weights.stat().st_size, int.from_bytes(weights.read_bytes()[:8], "little")
+    weights.write_bytes(weights.read_bytes()[: 8 + min(length, 2**20)])
+    verdict = validate(directory / CONFIG, weights, geometry, 64, whole_bytes=size)
+    assert verdict.reasons == tuple(reason for reason in whole.reasons if reason.code != "non_finite")
+    assert (verdict.summary is None) == bool(verdict.reasons)
+
+
+def test_the_header_alone_gives_the_summary(good_adapter: Path, geometry: BaseGeometry, tmp_path: Path) -> None:
+    raw = (good_adapter / WEIGHTS).read_bytes()
+    head = tmp_path / WEIGHTS
+    head.write_bytes(raw[: 8 + int.from_bytes(raw[:8], "little")])
+    verdict = validate(good_adapter / CONFIG, head, geometry, 64, whole_bytes=len(raw))
+    assert verdict == check(good_adapter, geometry)

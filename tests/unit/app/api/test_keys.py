@@ -114,3 +114,39 @@ def test_no_key_and_a_bad_one_get_the_same_answer(site: Site, unit: Unit) -> Non
         ]
     assert {answer.status_code for answer in answers} == {401}
     assert len({answer.text for answer in answers}) == 1
+
+
+@PATHS
+def test_a_key_shows_itself(site: Site, admin: httpx.Client, unit: Unit, owned: bool) -> None:
+    scope = "usage:read" if owned else "metrics"
+    restrictions = {"limits": {"requests_per_minute": 7}, "adapters": ["prices"], "addresses": ["127.0.0.0/8"]}
+    body = {"name": "laptop", "scopes": [scope], "expires_in_s": 3600} | (restrictions if owned else {})
+    made = admin.post(_keys(unit, owned), json=body).json()
+    with site.client(made.pop("key")) as client:
+        answer = client.get("/v1/key")
+    assert answer.status_code == 200
+    assert answer.json() == made
+    assert (made["tenant"], made["scopes"]) == (unit.slug if owned else None, [scope])
+
+
+@PATHS
+@pytest.mark.parametrize("end", ["revoked", "expired", "wrong", "none", "tenant disabled"])
+def test_a_key_that_does_not_work_shows_nothing(
+    site: Site, admin: httpx.Client, unit: Unit, owned: bool, end: str
+) -> None:
+    path = _keys(unit, owned)
+    made = admin.post(path, json={"name": "laptop"}).json()
+    text = made["key"]
+    if end == "revoked":
+        admin.delete(f"{path}/{made['id']}")
+    elif end == "expired":
+        admin.post(f"{path}/{made['id']}/rotate", json={"grace_s": 0})
+    elif end == "tenant disabled":
+        admin.patch(f"/admin/tenants/{unit.slug}", json={"disabled": True})
+        text = text if owned else unit.key
+    elif end == "wrong":
+        text = text[:-1] + ("a" if text[-1] != "a" else "b")
+    with site.client(None if end == "none" else text) as client:
+        answers = [client.get(route) for route in ("/v1/key", "/v1/server")]
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert [answer.json()["error"]["code"] for answer in answers] == ["invalid_api_key"] * 2
