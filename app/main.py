@@ -46,7 +46,7 @@ from app.api import (
 from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
 from app.api.middleware import RequestMiddleware
-from app.api.schemas import AnthropicErrorOut, LoraxErrorOut, answers
+from app.api.schemas import AnthropicErrorResponse, LoraxErrorResponse, answers
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
@@ -104,6 +104,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        generate_unique_id_function=openapi_document.operation_id,
     )
     app.add_middleware(Idempotency, limits=settings.limits)
     app.add_middleware(RequestMiddleware, limits=settings.limits)
@@ -126,9 +127,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
 def _include_routers(app: FastAPI) -> None:
     # Routes are matched in this order: inference comes first.
     app.include_router(openai.router, responses=answers(400, 404, 409, 410, 429))
-    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 429, model=LoraxErrorOut))
+    app.include_router(lorax.router, responses=answers(400, 404, 409, 410, 429, model=LoraxErrorResponse))
     app.include_router(responses.router, responses=answers(400, 404, 409, 410, 429))
-    app.include_router(messages.router, responses=answers(400, 404, 409, 410, 429, model=AnthropicErrorOut))
+    app.include_router(messages.router, responses=answers(400, 404, 409, 410, 429, model=AnthropicErrorResponse))
     app.include_router(tokenize.router, responses=answers(400, 404, 409, 410, 429))
     app.include_router(responses.stored, responses=answers(404))
     app.include_router(models.router, responses=answers(404, 409))

@@ -20,7 +20,7 @@ Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of
 
 
 @router.get("", summary="List adapters that have a matching version", responses=answers(400, 404))
-async def list_(
+async def list_adapters(
     owner: Reader, gateway: GatewayDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AdapterOut]:
     page = await gateway.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
@@ -28,12 +28,12 @@ async def list_(
 
 
 @router.get("/{adapter}", summary="Show an adapter", responses=answers(404))
-async def show(adapter: str, owner: Reader, gateway: GatewayDep) -> AdapterOut:
+async def get_adapter(adapter: str, owner: Reader, gateway: GatewayDep) -> AdapterOut:
     return AdapterOut.of(await gateway.adapters.get_adapter(owner.tenant, adapter))
 
 
 @router.patch("/{adapter}", summary="Set limits for all callers of an adapter", responses=answers(400, 404))
-async def change(adapter: str, body: AdapterPatch, owner: Writer, gateway: GatewayDep) -> AdapterOut:
+async def update_adapter(adapter: str, body: AdapterPatch, owner: Writer, gateway: GatewayDep) -> AdapterOut:
     limits = body.model_dump(exclude_unset=True)["limits"]
     return AdapterOut.of(await gateway.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))
 
@@ -52,7 +52,7 @@ async def list_versions(
 
 
 @router.get("/{adapter}/versions/{number}", summary="Show a version", responses=answers(404))
-async def show_version(adapter: str, number: Number, owner: Reader, gateway: GatewayDep) -> VersionOut:
+async def get_version(adapter: str, number: Number, owner: Reader, gateway: GatewayDep) -> VersionOut:
     return VersionOut.of(await gateway.adapters.get_version(owner.tenant, adapter, number), gateway.base)
 
 
@@ -61,7 +61,9 @@ async def show_version(adapter: str, number: Number, owner: Reader, gateway: Gat
     summary="Replace a version's labels, card, training-run link or defaults",
     responses=answers(400, 404),
 )
-async def describe(adapter: str, number: Number, body: VersionPatch, owner: Writer, gateway: GatewayDep) -> VersionOut:
+async def update_version(
+    adapter: str, number: Number, body: VersionPatch, owner: Writer, gateway: GatewayDep
+) -> VersionOut:
     caller, changes = owner.caller, body.model_dump(exclude_unset=True)
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(

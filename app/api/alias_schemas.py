@@ -26,14 +26,14 @@ class AliasPut(_Body):
     )
 
 
-class StepIn(_Body):
+class CanaryStep(_Body):
     weight: int = Field(description="Candidate's share of the traffic in percent; must rise from step to step")
     seconds: int = Field(description="Minimum duration of the step in seconds")
 
 
-class PolicyIn(_Body):
-    steps: list[StepIn] = Field(
-        default=[StepIn(weight=step.weight, seconds=step.seconds) for step in _DEFAULT.steps],
+class CanaryPolicy(_Body):
+    steps: list[CanaryStep] = Field(
+        default=[CanaryStep(weight=step.weight, seconds=step.seconds) for step in _DEFAULT.steps],
         description="Steps of the canary. After the last one, the candidate gets all the traffic.",
     )
     min_requests: int = Field(
@@ -63,10 +63,10 @@ class PolicyIn(_Body):
 
 class CanaryPut(_Body):
     version: int = Field(description="Version to try")
-    policy: PolicyIn = PolicyIn()
+    policy: CanaryPolicy = CanaryPolicy()
 
 
-class FiguresOut(BaseModel):
+class CanaryFiguresOut(BaseModel):
     version: int
     requests: int = Field(description="Answers that ended, successfully or not")
     errors: int
@@ -81,10 +81,10 @@ class FiguresOut(BaseModel):
 
 class CanaryOut(BaseModel):
     state: str = Field(description="State: running, promoted, rolled_back or cancelled")
-    baseline: FiguresOut = Field(
+    baseline: CanaryFiguresOut = Field(
         description="Metrics of the previous version in the current step; in a last step of 100%, since the start"
     )
-    candidate: FiguresOut = Field(description="Metrics of the new version in the current step")
+    candidate: CanaryFiguresOut = Field(description="Metrics of the new version in the current step")
     policy: dict[str, Any]
     step: int = Field(description="Index of the current step, or of the step in which it ended")
     step_started_at: datetime
@@ -101,8 +101,8 @@ class CanaryOut(BaseModel):
         ended = None if canary.reason is None else str(canary.reason.get("message", ""))
         return cls(
             state=canary.state.value,
-            baseline=FiguresOut.of(canary.baseline, report.baseline),
-            candidate=FiguresOut.of(canary.candidate, report.candidate),
+            baseline=CanaryFiguresOut.of(canary.baseline, report.baseline),
+            candidate=CanaryFiguresOut.of(canary.candidate, report.candidate),
             policy=dict(canary.policy),
             step=canary.step,
             step_started_at=canary.step_started_at,

@@ -33,7 +33,7 @@ Condition = Annotated[Precondition, Depends(_precondition)]
 
 
 @router.get("/{adapter}/aliases", summary="List an adapter's aliases", responses=answers(400, 404))
-async def list_(
+async def list_aliases(
     adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AliasOut]:
     page = await gateway.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
@@ -41,7 +41,7 @@ async def list_(
 
 
 @router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
-async def show(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
+async def get_alias(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
     return _tagged(await gateway.aliases.get(owner.tenant, adapter, alias), response)
 
 
@@ -50,7 +50,7 @@ async def show(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, res
     summary="Point an alias at a version, or split its traffic between versions",
     responses={**answers(400, 404, 409, 412), 201: {"model": AliasReportOut, "description": "The alias was created"}},
 )
-async def put(
+async def put_alias(
     adapter: str,
     alias: str,
     body: AliasPut,
@@ -74,7 +74,7 @@ async def put(
 @router.delete(
     "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
 )
-async def delete(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
+async def delete_alias(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
     await gateway.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
 
 
@@ -83,7 +83,7 @@ async def delete(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, c
     summary="Roll an alias back to its previous versions",
     responses=answers(400, 404, 409, 412),
 )
-async def roll_back(
+async def rollback_alias(
     adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition, response: Response
 ) -> AliasReportOut:
     report = await gateway.aliases.roll_back(
@@ -95,7 +95,7 @@ async def roll_back(
 @router.get(
     "/{adapter}/aliases/{alias}/history", summary="List an alias's changes, newest first", responses=answers(400, 404)
 )
-async def history(
+async def list_alias_changes(
     adapter: str,
     alias: str,
     owner: Reader,
@@ -131,7 +131,7 @@ async def start_canary(
 @router.get(
     "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
-async def show_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
+async def get_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
     return CanaryOut.of(await gateway.canaries.get(owner.tenant, adapter, alias))
 
 

@@ -30,7 +30,7 @@ Force = Annotated[
 ]
 
 
-class RetireBody(BaseModel):
+class RetireRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     reason: str = Field(description="Reason shown to callers, 1 to 500 characters")
@@ -49,7 +49,7 @@ class DeletedVersionOut(BaseModel):
         return cls(name=version.name, digest=f"sha256:{version.digest}", kept_on_disk=kept)
 
 
-class NodeOut(BaseModel):
+class DeletionNodeOut(BaseModel):
     node: str
     name: str | None = Field(description="Name of the machine; shown to platform keys only")
     reachable: bool = Field(
@@ -61,7 +61,7 @@ class NodeOut(BaseModel):
     disk_gone_at: datetime | None = Field(description="Time at which its disk cache was verified to hold none of them")
 
 
-class BlobOut(BaseModel):
+class DeletedBlobOut(BaseModel):
     digest: str
     gone_at: datetime | None = Field(description="Time at which the store confirmed that the bytes are gone")
     kept: str | None = Field(description="Reason why the bytes are kept")
@@ -79,8 +79,8 @@ class DeletionOut(BaseModel):
     forced: bool
     listings_gone_at: datetime = Field(description="Time since which names and lists no longer show the versions")
     versions: list[DeletedVersionOut]
-    nodes: list[NodeOut]
-    blobs: list[BlobOut] = Field(
+    nodes: list[DeletionNodeOut]
+    blobs: list[DeletedBlobOut] = Field(
         description="Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong "
         "to another tenant."
     )
@@ -101,7 +101,7 @@ class DeletionOut(BaseModel):
             listings_gone_at=deletion.requested_at,
             versions=[DeletedVersionOut.of(version, platform=platform) for version in deletion.versions],
             nodes=[_node(view, name=view.name if platform else None) for view in nodes],
-            blobs=[BlobOut(digest=digest, gone_at=fate.gone_at, kept=fate.kept) for digest, fate in fates],
+            blobs=[DeletedBlobOut(digest=digest, gone_at=fate.gone_at, kept=fate.kept) for digest, fate in fates],
             finished_at=deletion.finished_at,
         )
 
@@ -140,8 +140,8 @@ async def delete_adapter(
     summary="Retire a version: new requests get 410 with the reason",
     responses=answers(400, 404, 409),
 )
-async def retire(
-    adapter: str, number: Number, body: RetireBody, owner: Writer, gateway: GatewayDep, force: Force = False
+async def retire_version(
+    adapter: str, number: Number, body: RetireRequest, owner: Writer, gateway: GatewayDep, force: Force = False
 ) -> VersionOut:
     actor = owner.caller.key_id
     return VersionOut.of(
@@ -155,7 +155,7 @@ async def retire(
     summary="Restore a retired version, or with a platform key a quarantined one that passes a smoke check",
     responses=answers(404, 409),
 )
-async def restore(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> VersionOut:
+async def restore_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> VersionOut:
     caller = owner.caller
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
@@ -165,7 +165,7 @@ async def restore(adapter: str, number: Number, owner: Writer, gateway: GatewayD
 
 
 @own.get("", summary="List a tenant's deletions, newest first", responses=answers(400, 404))
-async def list_own(
+async def list_deletions(
     owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
     page = await gateway.deletions.list_all(tenant=owner.tenant, limit=limit, cursor=cursor)
@@ -174,12 +174,12 @@ async def list_own(
 
 
 @own.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
-async def show_own(deletion: str, owner: Reader, gateway: GatewayDep) -> DeletionOut:
+async def get_deletion(deletion: str, owner: Reader, gateway: GatewayDep) -> DeletionOut:
     return DeletionOut.of(await gateway.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
 
 
 @everyones.get("", summary="List all deletions, newest first", responses=answers(400))
-async def list_everyones(
+async def list_all_deletions(
     gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
     page = await gateway.deletions.list_all(tenant=None, limit=limit, cursor=cursor)
@@ -187,7 +187,7 @@ async def list_everyones(
 
 
 @everyones.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
-async def show_everyones(deletion: str, gateway: GatewayDep) -> DeletionOut:
+async def get_any_deletion(deletion: str, gateway: GatewayDep) -> DeletionOut:
     return DeletionOut.of(await gateway.deletions.get(deletion, tenant=None), platform=True)
 
 
@@ -202,8 +202,8 @@ def _admin(owner: Owner) -> bool:
     return Scope.ADMIN in owner.caller.scopes
 
 
-def _node(view: NodeView, *, name: str | None) -> NodeOut:
-    return NodeOut(
+def _node(view: NodeView, *, name: str | None) -> DeletionNodeOut:
+    return DeletionNodeOut(
         node=view.node,
         name=name,
         reachable=view.reachable,

@@ -24,11 +24,11 @@ Shown = Annotated[
     responses=answers(),
     dependencies=[Depends(require(Scope.ADMIN))],
 )
-async def engine(gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
+async def get_engine(gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
     view, peers = await gateway.engine_view.whole(limit), await gateway.nodes.peers()
     return EngineOut.of(view, gateway.limits.accounts.health, peers)
 
 
 @router.get("/v1/engine", summary="Show where the tenant's adapters are loaded, and its requests", responses=answers())
-async def own(owner: Reader, gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
+async def get_own_engine(owner: Reader, gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
     return OwnEngineOut.of(await gateway.engine_view.own(owner.tenant, limit))

@@ -16,19 +16,19 @@ Place = Literal["slot", "host", "disk", "loading"]
 _PLACE = "Fastest tier that holds it; `loading`: on its way, in no tier yet"
 
 
-class SlotsOut(BaseModel):
+class EngineSlotsOut(BaseModel):
     total: int
     used: int = Field(description="Slots that hold an adapter")
     pinned: int = Field(description="Slots reserved for pinned versions")
 
 
-class QueueOut(BaseModel):
+class EngineQueueOut(BaseModel):
     window: int = Field(description="Maximum number of sequences in the engine at the same time")
     running: int
     waiting: int
 
 
-class TierOut(BaseModel):
+class EngineTierOut(BaseModel):
     tier: Tier
     used_bytes: int | None = Field(description="Bytes in use; null for slots, which are only counted")
     limit_bytes: int | None
@@ -67,7 +67,7 @@ class LoadSecondsOut(BaseModel):
     total: float
 
 
-class LoadsOut(BaseModel):
+class LoadTimesOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     loads: int = Field(description="Number of recent loads that the percentiles cover")
@@ -97,7 +97,7 @@ class TenantQueueOut(BaseModel):
         )
 
 
-class VersionOut(BaseModel):
+class LoadedVersionOut(BaseModel):
     name: str = Field(description="`tenant/adapter@number`")
     tier: Place = Field(description=_PLACE)
     pinned: bool
@@ -129,17 +129,17 @@ class TenantQueuesOut(BaseModel):
     data: list[TenantQueueOut]
 
 
-class VersionsOut(BaseModel):
+class LoadedVersionsOut(BaseModel):
     total: int = Field(description="Number of versions in any tier; the list may hold fewer")
-    data: list[VersionOut]
+    data: list[LoadedVersionOut]
 
 
-class CountingOut(BaseModel):
+class LimitCountingOut(BaseModel):
     available: bool = Field(description="Whether limits can be counted now")
     uncounted: int = Field(description="Requests that this server admitted while limits could not be counted")
 
 
-class NodeOut(BaseModel):
+class ServerOut(BaseModel):
     id: str = Field(description="Id of the node, from its HOME")
     name: str
     alive: bool
@@ -164,7 +164,7 @@ class NodeOut(BaseModel):
         )
 
 
-class KernelsOut(BaseModel):
+class KernelChecksOut(BaseModel):
     passed_at: datetime | None = Field(description="Time of the last kernel check that passed; null: none has")
     seconds: float | None = Field(description="Duration of that check, in seconds")
     failures: int = Field(description="Kernel checks since the server's start that found a fault")
@@ -180,39 +180,39 @@ class EngineOut(BaseModel):
     state: str
     restarts: int = Field(description="Restarts after crashes and hangs, since the server's start")
     hangs: int = Field(description="Number of times that the engine was killed because it no longer answered")
-    kernels: KernelsOut = Field(description="Checks of the LoRA kernels, one at each start of the engine")
-    slots: SlotsOut
-    queue: QueueOut
-    tiers: list[TierOut]
-    load_seconds: LoadsOut
+    kernels: KernelChecksOut = Field(description="Checks of the LoRA kernels, one at each start of the engine")
+    slots: EngineSlotsOut
+    queue: EngineQueueOut
+    tiers: list[EngineTierOut]
+    load_seconds: LoadTimesOut
     tenants: TenantQueuesOut
-    versions: VersionsOut
-    limits: CountingOut
-    nodes: list[NodeOut] = Field(description="All servers on this registry")
+    versions: LoadedVersionsOut
+    limits: LimitCountingOut
+    nodes: list[ServerOut] = Field(description="All servers on this registry")
 
     @classmethod
     def of(cls, view: EngineView, health: Health, peers: Sequence[Peer]) -> Self:
         status = view.status
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
-        versions = [VersionOut.of(shown) for shown in view.versions]
+        versions = [LoadedVersionOut.of(shown) for shown in view.versions]
         return cls(
             node=view.node,
             state=status.state.value,
             restarts=status.restarts,
             hangs=status.hangs,
-            kernels=KernelsOut.of(status.kernels),
-            slots=SlotsOut(total=status.slots, used=status.slots_used, pinned=len(status.pinned)),
-            queue=QueueOut(window=status.window, running=status.running, waiting=status.waiting),
-            tiers=[TierOut.of(stats, status) for stats in status.tiers],
-            load_seconds=LoadsOut.of(view.loads),
+            kernels=KernelChecksOut.of(status.kernels),
+            slots=EngineSlotsOut(total=status.slots, used=status.slots_used, pinned=len(status.pinned)),
+            queue=EngineQueueOut(window=status.window, running=status.running, waiting=status.waiting),
+            tiers=[EngineTierOut.of(stats, status) for stats in status.tiers],
+            load_seconds=LoadTimesOut.of(view.loads),
             tenants=TenantQueuesOut(total=view.total_tenants, data=tenants),
-            versions=VersionsOut(total=view.total_versions, data=versions),
-            limits=CountingOut(available=health.available, uncounted=health.uncounted),
-            nodes=[NodeOut.of(peer) for peer in peers],
+            versions=LoadedVersionsOut(total=view.total_versions, data=versions),
+            limits=LimitCountingOut(available=health.available, uncounted=health.uncounted),
+            nodes=[ServerOut.of(peer) for peer in peers],
         )
 
 
-class OwnVersionOut(BaseModel):
+class OwnLoadedVersionOut(BaseModel):
     name: str = Field(
         description="Name in the tenant's requests: `pricing@3`, or `retail/pricing@3` for a shared adapter"
     )
@@ -231,9 +231,9 @@ class OwnEngineOut(BaseModel):
     running: int = Field(description="Requests of the tenant in the engine, including those of the base model")
     waiting: int
     total: int = Field(description="Number of the tenant's versions in any tier; the list may hold fewer")
-    data: list[OwnVersionOut]
+    data: list[OwnLoadedVersionOut]
 
     @classmethod
     def of(cls, view: OwnView) -> Self:
-        data = [OwnVersionOut.of(version) for version in view.versions]
+        data = [OwnLoadedVersionOut.of(version) for version in view.versions]
         return cls(running=view.running, waiting=view.waiting, total=view.total, data=data)

@@ -46,7 +46,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     summary="Stream all events",
     responses=answers(400, 404) | _STREAM,
 )
-async def everything(
+async def stream_all_events(
     request: Request,
     caller: Admin,
     gateway: GatewayDep,
@@ -67,7 +67,7 @@ async def everything(
     summary="Stream events about the tenant's adapters",
     responses=answers(400, 429) | _STREAM,
 )
-async def own(
+async def stream_events(
     request: Request, owner: Reader, gateway: GatewayDep, after: After = None, last_event_id: LastEventId = None
 ) -> Response:
     since = (await gateway.tenants.get(owner.tenant)).created_at

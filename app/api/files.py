@@ -80,7 +80,7 @@ async def _send_chunks(file: BinaryIO, send: Send) -> None:
         },
     },
 )
-async def download(
+async def download_version_file(
     adapter: str,
     number: Number,
     name: Annotated[str, Path(description="Name of the file: adapter_config.json or adapter_model.safetensors")],

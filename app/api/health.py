@@ -12,11 +12,11 @@ router = APIRouter(prefix="/health", tags=["operations"])
 _RETRY_AFTER_S = "5"
 
 
-class Live(BaseModel):
+class Liveness(BaseModel):
     status: Literal["live"] = "live"
 
 
-class Ready(BaseModel):
+class Readiness(BaseModel):
     """Readiness. `degraded` means that inference works, and `checks` names the parts that are limited."""
 
     status: Literal["ready", "degraded", "not_ready"]
@@ -25,21 +25,21 @@ class Ready(BaseModel):
 
 @router.get("", include_in_schema=False)
 @router.get("/live", summary="Liveness: whether the process answers")
-async def live() -> Live:
-    return Live()
+async def get_liveness() -> Liveness:
+    return Liveness()
 
 
 @router.get(
     "/ready",
     summary="Readiness: whether engine, registry and store answer",
-    responses={503: {"model": Ready, "description": "Not ready; `checks` names what is missing"}},
+    responses={503: {"model": Readiness, "description": "Not ready; `checks` names what is missing"}},
 )
-async def ready(gateway: GatewayDep, response: Response) -> Ready:
+async def get_readiness(gateway: GatewayDep, response: Response) -> Readiness:
     problems = await gateway.readiness.problems()
     limitations = gateway.readiness.limitations
     checks = {name: problem or limitations.get(name, "ok") for name, problem in problems.items()}
     if not any(problems.values()):
-        return Ready(status="degraded" if limitations else "ready", checks=checks)
+        return Readiness(status="degraded" if limitations else "ready", checks=checks)
     response.status_code = 503
     response.headers["retry-after"] = _RETRY_AFTER_S
-    return Ready(status="not_ready", checks=checks)
+    return Readiness(status="not_ready", checks=checks)

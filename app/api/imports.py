@@ -15,7 +15,7 @@ router = APIRouter(tags=["adapters"])
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
 
-class ImportBody(BaseModel):
+class ImportRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     source: str = Field(
@@ -37,8 +37,8 @@ class ImportBody(BaseModel):
         202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
-async def import_(
-    adapter: str, body: ImportBody, owner: Writer, gateway: GatewayDep, request: Request, response: Response
+async def import_version(
+    adapter: str, body: ImportRequest, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
     options = publish_options(body.options, request, owner, gateway.settings.limits, source={"kind": "import"})
     published = await gateway.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)

@@ -29,7 +29,7 @@ Tenant = Annotated[str | None, Depends(_tenant_of)]
 
 
 @router.post("", status_code=201, summary="Create a key, which is shown only once", responses=answers(400, 404))
-async def create(
+async def create_key(
     body: KeyCreate, tenant: Tenant, caller: Admin, gateway: GatewayDep, request: Request, response: Response
 ) -> NewKeyOut:
     new = await gateway.keys.create(
@@ -45,7 +45,7 @@ async def create(
 
 
 @router.get("", summary="List keys, including expired and revoked ones", responses=answers(400, 404))
-async def list_(
+async def list_keys(
     tenant: Tenant, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
     page = await gateway.keys.list(tenant, limit=limit, cursor=cursor)
@@ -53,12 +53,12 @@ async def list_(
 
 
 @router.patch("/{key_id}", summary="Set or lift a key's restrictions", responses=answers(400, 404))
-async def change(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> KeyOut:
+async def update_key(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> KeyOut:
     return KeyOut.of(await gateway.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))
-async def revoke(key_id: str, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> None:
+async def revoke_key(key_id: str, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> None:
     await gateway.keys.revoke(tenant, key_id, actor=caller.key_id)
 
 
@@ -68,7 +68,7 @@ async def revoke(key_id: str, tenant: Tenant, caller: Admin, gateway: GatewayDep
     summary="Rotate a key; the old one works until the grace period ends",
     responses=answers(400, 404, 409),
 )
-async def rotate(
+async def rotate_key(
     key_id: str,
     tenant: Tenant,
     caller: Admin,

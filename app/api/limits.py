@@ -16,7 +16,7 @@ from app.services.serving.models import tenant_of
 router = APIRouter(tags=["usage"])
 
 
-class LeftOut(BaseModel):
+class LimitStatusOut(BaseModel):
     limit: str = Field(examples=["tokens_per_minute"])
     allowed: int | str = Field(description="Value of the limit; a cost is a decimal")
     used: int | str | None = Field(
@@ -41,19 +41,19 @@ class LeftOut(BaseModel):
         )
 
 
-class OwnLimitsOut(BaseModel):
+class LimitReportOut(BaseModel):
     currency: str = Field(description="Currency of cost limits")
-    tenant: list[LeftOut] = Field(
+    tenant: list[LimitStatusOut] = Field(
         description="Limits of all the tenant's keys together; limits that are not set are omitted"
     )
-    key: list[LeftOut] = Field(description="Limits of this key")
+    key: list[LimitStatusOut] = Field(description="Limits of this key")
 
 
 @router.get(
     "/v1/limits", summary="Show the limits of the key and its tenant, with usage and remainder", responses=answers()
 )
-async def own(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> OwnLimitsOut:
+async def get_limits(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> LimitReportOut:
     tenant_of(caller)
     remaining = await gateway.limits.left(caller)
-    shown = {holder: [LeftOut.of(left) for left in lefts] for holder, lefts in remaining.items()}
-    return OwnLimitsOut(currency=gateway.settings.currency, **shown)
+    shown = {holder: [LimitStatusOut.of(left) for left in lefts] for holder, lefts in remaining.items()}
+    return LimitReportOut(currency=gateway.settings.currency, **shown)

@@ -34,7 +34,7 @@ async def generate_stream(request: Request) -> Response:
     summary="Generate a text, streamed if the body's `stream` is true",
     openapi_extra=COMPAT_GENERATE,
 )
-async def compat_generate(request: Request) -> Response:
+async def generate_compat(request: Request) -> Response:
     # LoRAX wraps a non-streamed answer in a list on this route, and its client unwraps it.
     return answer_response(await _served(request, stream=None), in_list=True)
 

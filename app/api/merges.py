@@ -15,19 +15,19 @@ router = APIRouter(tags=["adapters"])
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
 
-class SourceBody(BaseModel):
+class MergeSource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     version: str = Field(description="Version of the same tenant: ADAPTER@NUMBER", examples=["pricing@3"])
     weight: float
 
 
-class MergeBody(BaseModel):
+class MergeRequest(BaseModel):
     """Recipe of a merge: the arguments of PEFT's `add_weighted_adapter`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    sources: list[SourceBody] = Field(description="Versions to merge, 2 to 8")
+    sources: list[MergeSource] = Field(description="Versions to merge, 2 to 8")
     method: str = Field(description="Method: linear, cat, svd, ties, dare_linear, dare_ties or magnitude_prune")
     density: float | None = Field(None, description="Fraction of the values that ties, dare_* and magnitude_prune keep")
     majority_sign_method: str | None = Field(
@@ -57,8 +57,8 @@ class MergeBody(BaseModel):
         202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
-async def merge(
-    adapter: str, body: MergeBody, owner: Writer, gateway: GatewayDep, request: Request, response: Response
+async def merge_versions(
+    adapter: str, body: MergeRequest, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
     # A merge is untested: move no alias unless the publisher names one.
     options = publish_options(

@@ -19,7 +19,7 @@ async def create_message(request: Request) -> Response:
 
 
 @router.post("/count_tokens", response_model=None, summary="Count the tokens of a prompt", openapi_extra=COUNT_TOKENS)
-async def count_tokens(request: Request) -> Response:
+async def count_message_tokens(request: Request) -> Response:
     return answer_response(await run(request, _count))
 
 

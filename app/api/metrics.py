@@ -18,7 +18,7 @@ _require_metrics = require(Scope.METRICS)
     response_class=Response,
     responses={**answers(), 200: {"description": "Metrics in Prometheus's text format", "content": {"text/plain": {}}}},
 )
-async def metrics(request: Request) -> Response:
+async def get_metrics(request: Request) -> Response:
     gateway = await gateway_of(request)
     if gateway.settings.metrics_key_required:
         await _require_metrics(request)

@@ -14,12 +14,12 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
 
 
 @router.post("/completions", response_model=None, summary="Continue a text", openapi_extra=COMPLETION)
-async def completions(request: Request) -> Response:
+async def create_completion(request: Request) -> Response:
     return await _answer(request, Endpoint.COMPLETIONS)
 
 
 @router.post("/chat/completions", response_model=None, summary="Answer a conversation", openapi_extra=CHAT)
-async def chat_completions(request: Request) -> Response:
+async def create_chat_completion(request: Request) -> Response:
     return await _answer(request, Endpoint.CHAT)
 
 

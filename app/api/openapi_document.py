@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS
 from app.api.idempotency import PATHS
-from app.api.schemas import ERRORS, AnthropicErrorOut, ErrorOut, LoraxErrorOut
+from app.api.openapi_names import component_name, name_components
+from app.api.schemas import ERRORS, AnthropicErrorResponse, ErrorResponse, LoraxErrorResponse
 from app.services.access.idempotency import HEADER
 
 _SECURITY_SCHEMES = {
@@ -30,6 +32,20 @@ _IDEMPOTENCY = {
 }
 
 
+def operation_id(route: APIRoute) -> str:
+    """Return the id of a route's operation: the name of its function in camel case.
+
+    Routers that are mounted twice get a word after the verb: ``listAdapters`` for a tenant's own keys is
+    ``listTenantAdapters`` under ``/admin/tenants/{tenant}``.
+    """
+    verb, *words = route.name.split("_")
+    if route.path.startswith("/admin/tenants/{tenant}/"):
+        words.insert(0, "tenant")
+    elif route.path.startswith("/admin/keys"):
+        words.insert(0, "platform")
+    return verb + "".join(word.capitalize() for word in words)
+
+
 def install(app: FastAPI) -> None:
     """Complete the application's OpenAPI document."""
     from_routes = app.openapi
@@ -45,6 +61,7 @@ def install(app: FastAPI) -> None:
 
 def _complete(document: dict[str, Any]) -> None:
     document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    name_components(document)
     for path, method, operation in _operations(document):
         errors: list[int] = []
         if "401" in operation["responses"]:
@@ -55,15 +72,17 @@ def _complete(document: dict[str, Any]) -> None:
         if "requestBody" in operation:
             errors += [400, 413, 415]
         envelope = _envelope(path)
-        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{envelope.__name__}"}}}
+        content = {
+            "application/json": {"schema": {"$ref": f"#/components/schemas/{component_name(envelope.__name__)}"}}
+        }
         for status in errors:
             operation["responses"].setdefault(str(status), {"description": ERRORS[status], "content": content})
 
 
 def _envelope(path: str) -> type[BaseModel]:
     if path in LORAX_PATHS:
-        return LoraxErrorOut
-    return AnthropicErrorOut if path in ANTHROPIC_PATHS else ErrorOut
+        return LoraxErrorResponse
+    return AnthropicErrorResponse if path in ANTHROPIC_PATHS else ErrorResponse
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -74,7 +74,7 @@ class PlacementOut(BaseModel):
     summary="Pin a version: reserve an engine slot for it",
     responses={**answers(404, 409), 200: {"model": PinOut, "description": "The version is pinned already"}},
 )
-async def pin(adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response) -> PinOut:
+async def pin_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response) -> PinOut:
     caller = owner.caller
     stored_pin, created = await gateway.pins.pin(
         owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes
@@ -89,11 +89,11 @@ async def pin(adapter: str, number: Number, owner: Writer, gateway: GatewayDep, 
     summary="Unpin a version",
     responses=answers(404),
 )
-async def unpin(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> None:
+async def unpin_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> None:
     caller = owner.caller
     await gateway.pins.unpin(owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes)
 
 
 @router.get("", summary="List pins and preloads", responses=answers())
-async def list_(gateway: GatewayDep) -> PlacementOut:
+async def list_pins(gateway: GatewayDep) -> PlacementOut:
     return PlacementOut.of(await gateway.pins.placement())

@@ -13,7 +13,7 @@ from app.domain.money import Price, price_text
 router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depends(require(Scope.ADMIN))])
 
 
-class PriceIn(BaseModel):
+class PricePut(BaseModel):
     """Prices per million tokens, as decimal strings with up to six decimals."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -43,7 +43,7 @@ class PricesOut(BaseModel):
 
 
 @router.get("", summary="List prices per million tokens", responses=answers())
-async def list_(gateway: GatewayDep) -> PricesOut:
+async def list_prices(gateway: GatewayDep) -> PricesOut:
     prices = await gateway.limits.prices.list()
     return PricesOut(
         currency=gateway.settings.currency, data=[PriceOut.of(model, price) for model, price in prices.items()]
@@ -51,10 +51,10 @@ async def list_(gateway: GatewayDep) -> PricesOut:
 
 
 @router.put("/{model:path}", summary="Set a price for future requests", responses=answers(400, 404))
-async def put(model: str, body: PriceIn, caller: Admin, gateway: GatewayDep) -> PriceOut:
+async def put_price(model: str, body: PricePut, caller: Admin, gateway: GatewayDep) -> PriceOut:
     return PriceOut.of(model, await gateway.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
 
 
 @router.delete("/{model:path}", status_code=204, summary="Delete a price", responses=answers(404))
-async def delete(model: str, caller: Admin, gateway: GatewayDep) -> None:
+async def delete_price(model: str, caller: Admin, gateway: GatewayDep) -> None:
     await gateway.limits.prices.unset(model, actor=caller.key_id)

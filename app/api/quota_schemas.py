@@ -34,7 +34,7 @@ class QuotaOut(BaseModel):
         return cls(**asdict(quota))
 
 
-class UsageOut(BaseModel):
+class QuotaUseOut(BaseModel):
     adapters: int
     versions: int
     bytes: int
@@ -46,6 +46,6 @@ class UsageOut(BaseModel):
         return cls(**asdict(used))
 
 
-class QuotaUsageOut(BaseModel):
+class QuotaReportOut(BaseModel):
     quota: QuotaOut
-    used: UsageOut
+    used: QuotaUseOut

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.limit_schemas import LimitsOut, LimitsPatch
 from app.api.provenance import ProvenanceOut
-from app.api.quota_schemas import QuotaOut, QuotaPatch, UsageOut
+from app.api.quota_schemas import QuotaOut, QuotaPatch, QuotaUseOut
 from app.domain.access import Key, Scope, Tenant
 from app.domain.adapters import Adapter, Version
 from app.domain.quotas import Usage
@@ -94,11 +94,11 @@ class TenantOut(BaseModel):
 
 
 class TenantUsageOut(TenantOut):
-    used: UsageOut
+    used: QuotaUseOut
 
     @classmethod
     def using(cls, tenant: Tenant, used: Usage) -> Self:
-        return cls(**_shown_tenant(tenant), used=UsageOut.of(used))
+        return cls(**_shown_tenant(tenant), used=QuotaUseOut.of(used))
 
 
 class KeyOut(BaseModel):
@@ -217,13 +217,13 @@ class ErrorDetail(BaseModel):
     reasons: list[ReasonOut] | None = None
 
 
-class ErrorOut(BaseModel):
+class ErrorResponse(BaseModel):
     """OpenAI's error envelope."""
 
     error: ErrorDetail
 
 
-class LoraxErrorOut(BaseModel):
+class LoraxErrorResponse(BaseModel):
     """LoRAX's error envelope."""
 
     error: str
@@ -235,14 +235,14 @@ class AnthropicErrorDetail(BaseModel):
     message: str
 
 
-class AnthropicErrorOut(BaseModel):
+class AnthropicErrorResponse(BaseModel):
     """Anthropic's error envelope."""
 
     type: Literal["error"]
     error: AnthropicErrorDetail
 
 
-def answers(*statuses: int, model: type[BaseModel] = ErrorOut) -> dict[int | str, dict[str, Any]]:
+def answers(*statuses: int, model: type[BaseModel] = ErrorResponse) -> dict[int | str, dict[str, Any]]:
     """Document a route's error statuses for OpenAPI; 401, 403, 422 and 503 are always included."""
     return {status: {"model": model, "description": ERRORS[status]} for status in (401, 403, 422, 503, *statuses)}
 

@@ -108,7 +108,9 @@ class SharedVersionOut(BaseModel):
         200: {"model": ShareOut, "description": "The adapter is shared with this tenant already"},
     },
 )
-async def share(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep, response: Response) -> ShareOut:
+async def share_adapter(
+    adapter: str, recipient: str, owner: Writer, gateway: GatewayDep, response: Response
+) -> ShareOut:
     caller = owner.caller
     stored_share, created = await gateway.sharing.share(
         owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
@@ -123,7 +125,7 @@ async def share(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep
     summary="End a share, effective from the next request",
     responses=answers(404),
 )
-async def unshare(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep) -> None:
+async def unshare_adapter(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep) -> None:
     await gateway.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
 
 
@@ -136,7 +138,7 @@ async def list_shares(
 
 
 @shared.get("", summary="List adapters that other tenants share with this tenant", responses=answers(400, 404))
-async def list_shared(
+async def list_shared_adapters(
     reader: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[SharedAdapterOut]:
     page = await gateway.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
@@ -144,7 +146,7 @@ async def list_shared(
 
 
 @shared.get("/{owner}/{adapter}", summary="Show a shared adapter", responses=answers(404))
-async def show_shared(owner: str, adapter: str, reader: Reader, gateway: GatewayDep) -> SharedAdapterOut:
+async def get_shared_adapter(owner: str, adapter: str, reader: Reader, gateway: GatewayDep) -> SharedAdapterOut:
     return SharedAdapterOut.of(await gateway.sharing.get_shared(reader.tenant, owner, adapter))
 
 
@@ -169,7 +171,7 @@ async def list_shared_versions(
 @shared.get(
     "/{owner}/{adapter}/versions/{number}", summary="Show a ready version of a shared adapter", responses=answers(404)
 )
-async def show_shared_version(
+async def get_shared_version(
     owner: str, adapter: str, number: Number, reader: Reader, gateway: GatewayDep
 ) -> SharedVersionOut:
     return SharedVersionOut.of(owner, await gateway.sharing.get_shared_version(reader.tenant, owner, adapter, number))

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from app.api.auth import Admin, GatewayDep, Owner, require, require_owner
-from app.api.quota_schemas import QuotaOut, QuotaUsageOut, UsageOut
+from app.api.quota_schemas import QuotaOut, QuotaReportOut, QuotaUseOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
 from app.domain.access import Scope
 from app.services.access.tenants import KEEP
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depe
 
 
 @router.post("", status_code=201, summary="Add a tenant", responses=answers(400, 409))
-async def create(body: TenantCreate, caller: Admin, gateway: GatewayDep, response: Response) -> TenantOut:
+async def create_tenant(body: TenantCreate, caller: Admin, gateway: GatewayDep, response: Response) -> TenantOut:
     weight = 1.0 if body.weight is None else body.weight
     tenant = await gateway.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
     response.headers["location"] = f"/admin/tenants/{tenant.slug}"
@@ -24,20 +24,20 @@ async def create(body: TenantCreate, caller: Admin, gateway: GatewayDep, respons
 
 
 @router.get("", summary="List tenants", responses=answers(400))
-async def list_(gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
+async def list_tenants(gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
     page = await gateway.tenants.list(limit=limit, cursor=cursor)
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{tenant}", summary="Show a tenant and its use of the quota", responses=answers(404))
-async def show(tenant: str, gateway: GatewayDep) -> TenantUsageOut:
+async def get_tenant(tenant: str, gateway: GatewayDep) -> TenantUsageOut:
     return TenantUsageOut.using(*await gateway.tenants.usage(tenant))
 
 
 @router.patch(
     "/{tenant}", summary="Change a tenant's name, state, quota, weight or limits", responses=answers(400, 404)
 )
-async def change(tenant: str, body: TenantPatch, caller: Admin, gateway: GatewayDep) -> TenantOut:
+async def update_tenant(tenant: str, body: TenantPatch, caller: Admin, gateway: GatewayDep) -> TenantOut:
     # Distinguish null, which lifts limits, from a field that was not sent.
     fields = body.model_dump(exclude_unset=True)
     changed = await gateway.tenants.update(
@@ -53,13 +53,13 @@ async def change(tenant: str, body: TenantPatch, caller: Admin, gateway: Gateway
 
 
 @router.delete("/{tenant}", status_code=204, summary="Delete a tenant without adapters", responses=answers(404, 409))
-async def delete(tenant: str, caller: Admin, gateway: GatewayDep) -> None:
+async def delete_tenant(tenant: str, caller: Admin, gateway: GatewayDep) -> None:
     await gateway.tenants.delete(tenant, actor=caller.key_id)
 
 
 @own.get("/v1/quota", summary="Show the tenant's quota and its use", responses=answers(404))
-async def quota(
+async def get_quota(
     owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], gateway: GatewayDep
-) -> QuotaUsageOut:
+) -> QuotaReportOut:
     tenant, used = await gateway.tenants.usage(owner.tenant)
-    return QuotaUsageOut(quota=QuotaOut.of(tenant.quota), used=UsageOut.of(used))
+    return QuotaReportOut(quota=QuotaOut.of(tenant.quota), used=QuotaUseOut.of(used))

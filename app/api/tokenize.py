@@ -9,7 +9,7 @@ from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["Tokens"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["tokens"], route_class=PlainRoute)
 
 
 @router.post("/tokenize", response_model=None, summary="Tokenize a text or a conversation", openapi_extra=TOKENIZE)

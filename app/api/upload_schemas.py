@@ -110,7 +110,7 @@ class WantedPart(_Body):
     sha256: str = Field(description="SHA-256 of the part, 64 hex digits")
 
 
-class UrlsCreate(_Body):
+class PartUrlsRequest(_Body):
     parts: list[WantedPart] = Field(min_length=1, max_length=MAX_URLS)
 
 
@@ -120,7 +120,7 @@ class PartUrlOut(BaseModel):
     headers: dict[str, str] = Field(description="Headers to send unchanged with the PUT")
 
 
-class UrlsOut(BaseModel):
+class PartUrlsOut(BaseModel):
     urls: list[PartUrlOut]
     expires_in_s: int
 

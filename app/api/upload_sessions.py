@@ -13,7 +13,7 @@ from adapters.stores.base import is_digest
 from adapters.stores.staging import MAX_PARTS
 from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.schemas import VersionOut, answers
-from app.api.upload_schemas import ListedUploadOut, UploadCreate, UploadListOut, UploadOut, UrlsCreate, UrlsOut
+from app.api.upload_schemas import ListedUploadOut, PartUrlsOut, PartUrlsRequest, UploadCreate, UploadListOut, UploadOut
 from app.api.uploads import publish_options, version_answer
 from app.domain.access import Scope
 from app.domain.errors import InvalidRequest
@@ -42,7 +42,7 @@ _BYTES: dict[str, Any] = {
     summary="Begin a resumable upload of a version",
     responses=answers(400, 404),
 )
-async def begin(
+async def create_upload(
     adapter: str, body: UploadCreate, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> UploadOut:
     await gateway.publishing.check_target(owner.tenant, adapter)
@@ -65,13 +65,13 @@ async def begin(
 
 
 @router.get("/{adapter}/uploads", summary="List an adapter's unfinished uploads", responses=answers(404))
-async def list_(adapter: str, owner: Writer, gateway: GatewayDep) -> UploadListOut:
+async def list_uploads(adapter: str, owner: Writer, gateway: GatewayDep) -> UploadListOut:
     sessions = await gateway.uploads.list_live(owner.tenant, adapter)
     return UploadListOut(data=[ListedUploadOut.of(session) for session in sessions])
 
 
 @router.get("/{adapter}/uploads/{upload}", summary="Show an upload and its received parts", responses=answers(404))
-async def show(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> UploadOut:
+async def get_upload(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> UploadOut:
     return UploadOut.of(await gateway.uploads.show(owner.tenant, adapter, upload), gateway.base)
 
 
@@ -82,7 +82,7 @@ async def show(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDe
     responses=answers(400, 404, 408, 409),
     openapi_extra=_BYTES,
 )
-async def put_part(
+async def put_upload_part(
     adapter: str,
     upload: UploadId,
     file: File,
@@ -101,11 +101,11 @@ async def put_part(
     summary="Get URLs for sending parts directly to the store",
     responses=answers(400, 404, 409),
 )
-async def urls(
-    adapter: str, upload: UploadId, file: File, body: UrlsCreate, owner: Writer, gateway: GatewayDep
-) -> UrlsOut:
+async def create_part_urls(
+    adapter: str, upload: UploadId, file: File, body: PartUrlsRequest, owner: Writer, gateway: GatewayDep
+) -> PartUrlsOut:
     digests = {part.number: _hex(part.sha256) for part in body.parts}
-    return UrlsOut.of(await gateway.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
+    return PartUrlsOut.of(await gateway.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
 
 
 @router.post(
@@ -118,7 +118,7 @@ async def urls(
         202: {"model": VersionOut, "description": "`wait` is false and the smoke check still runs"},
     },
 )
-async def finish(
+async def finish_upload(
     adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
     published = await gateway.finisher.finish(owner.tenant, adapter, upload)
@@ -127,7 +127,7 @@ async def finish(
 
 
 @router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Abort an upload", responses=answers(404, 409))
-async def abort(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> None:
+async def abort_upload(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> None:
     await gateway.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
 
 

@@ -54,7 +54,9 @@ _BODY: dict[str, Any] = {
     },
     openapi_extra=_BODY,
 )
-async def publish(adapter: str, owner: Writer, gateway: GatewayDep, request: Request, response: Response) -> VersionOut:
+async def publish_version(
+    adapter: str, owner: Writer, gateway: GatewayDep, request: Request, response: Response
+) -> VersionOut:
     await gateway.publishing.check_target(owner.tenant, adapter)
     limits, content_type = gateway.settings.limits, request.headers.get("content-type", "")
     async with gateway.spool.folder(owner.tenant) as folder:

@@ -37,7 +37,7 @@ _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 @router.get(
     "/v1/usage", summary="Report the tenant's usage", response_model=UsageReportOut, responses=answers(400) | _CSV
 )
-async def own(
+async def get_usage(
     owner: Reader,
     gateway: GatewayDep,
     start: Start = None,
@@ -55,7 +55,7 @@ async def own(
     response_model=UsageReportOut,
     responses=answers(400, 404) | _CSV,
 )
-async def everyones(
+async def get_all_usage(
     _: Admin,
     gateway: GatewayDep,
     tenant: Annotated[str | None, Query(description="Report only this tenant")] = None,

@@ -16,7 +16,7 @@ from app.services.usage.usage import Report
 _SUMS = tuple(field.name for field in fields(Used))
 
 
-class UsedOut(BaseModel):
+class UsageTotalsOut(BaseModel):
     requests: int = Field(description="Requests that reached the engine, successful or not")
     failed: int = Field(description="Requests of these without a whole answer")
     prompt_tokens: int
@@ -34,7 +34,7 @@ class UsedOut(BaseModel):
         return cls(**_figures(used))
 
 
-class UsageGroupOut(UsedOut):
+class UsageGroupOut(UsageTotalsOut):
     tenant: str | None = Field(None, description="Slug of the tenant, if grouped by tenant")
     key: str | None = Field(None, description="Id of the key, if grouped by key")
     adapter: str | None = Field(
@@ -54,7 +54,7 @@ class UsageReportOut(BaseModel):
     start: datetime = Field(description="Start of the first hour")
     end: datetime = Field(description="End of the last hour")
     data: list[UsageGroupOut]
-    total: UsedOut
+    total: UsageTotalsOut
     currency: str = Field(description="Currency of the costs")
 
     @classmethod
@@ -63,7 +63,7 @@ class UsageReportOut(BaseModel):
             start=report.start,
             end=report.end,
             data=[UsageGroupOut.of_group(group) for group in report.groups],
-            total=UsedOut.of(report.total),
+            total=UsageTotalsOut.of(report.total),
             currency=report.currency,
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import random
 import threading
 import time
@@ -21,7 +20,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tenora_client.transport import Api, Refused
+from tenora_client.errors import Refused
+from tenora_client.transport import Api
 
 #: Maximum parts in flight, and their maximum share of the file's bytes. A killed process loses these parts.
 _LANES = 4
@@ -106,6 +106,32 @@ class Sender:
         body = {"files": files, "options": options} | ({"part_bytes": part_bytes} if part_bytes else {})
         upload: dict[str, Any] = self._api.call("POST", self._path, body)
         return upload
+
+    def publish(
+        self,
+        options: Mapping[str, Any],
+        part_bytes: int | None,
+        on_resume: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Resume the open upload with these files and options, or start one, and send it.
+
+        Args:
+            on_resume: callback with the upload that is resumed.
+
+        Returns:
+            The version, and the upload that became it.
+        """
+        upload = self.resume(options, part_bytes)
+        if upload is not None:
+            on_resume(upload)
+            try:
+                return self.send(upload), upload
+            except Refused as refused:
+                # The upload ended meanwhile: it expired or was aborted.
+                if refused.status not in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT):
+                    raise
+        upload = self.begin(options, part_bytes)
+        return self.send(upload), upload
 
     def send(self, upload: dict[str, Any]) -> dict[str, Any]:
         """Send the missing parts, finish the upload and return the version."""
@@ -255,8 +281,6 @@ def persistent(call: Callable[[], T]) -> T:
 
 
 def _read_part(path: Path, part_bytes: int, number: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.pread(descriptor, part_bytes, (number - 1) * part_bytes)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        file.seek((number - 1) * part_bytes)
+        return file.read(part_bytes)

@@ -21,8 +21,8 @@ INFERENCE = {
     *("/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/v1/responses"),
     *("/v1/messages", "/v1/messages/count_tokens", "/v1/tokenize", "/v1/detokenize"),
 }
-ENVELOPES = dict.fromkeys(("/", "/generate", "/generate_stream"), "LoraxErrorOut") | dict.fromkeys(
-    ("/v1/messages", "/v1/messages/count_tokens"), "AnthropicErrorOut"
+ENVELOPES = dict.fromkeys(("/", "/generate", "/generate_stream"), "LoraxErrorResponse") | dict.fromkeys(
+    ("/v1/messages", "/v1/messages/count_tokens"), "AnthropicErrorResponse"
 )
 
 Operation = tuple[str, str, dict[str, Any]]
@@ -116,7 +116,7 @@ def test_answers_have_the_kinds_that_are_sent(document: dict[str, Any], path: st
 
 def test_errors_have_the_envelope_of_their_api(document: dict[str, Any]) -> None:
     for path, method, operation in operations(document):
-        envelope = ENVELOPES.get(path, "ErrorOut")
+        envelope = ENVELOPES.get(path, "ErrorResponse")
         for status, answer in operation["responses"].items():
             if status >= "400" and path != "/health/ready":
                 schema = answer["content"]["application/json"]["schema"]

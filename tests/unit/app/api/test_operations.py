@@ -137,5 +137,5 @@ def test_the_api_describes_itself(site: Site) -> None:
         assert named == documented, (path, method)
         if path.startswith(("/admin", "/v1")):
             schema = operation["responses"]["401"]["content"]["application/json"]["schema"]
-            envelope = "/AnthropicErrorOut" if path.startswith("/v1/messages") else "/ErrorOut"
+            envelope = "/AnthropicErrorResponse" if path.startswith("/v1/messages") else "/ErrorResponse"
             assert schema["$ref"].endswith(envelope), (path, method)

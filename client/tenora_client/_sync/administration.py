@@ -1,0 +1,121 @@
+# Generated from _async/administration.py by `make client-code`. Change that file instead.
+"""Namespaces ``tenants`` and ``keys``, for platform keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tenora_client._sync.resource import Resource
+from tenora_client.paths import path_of
+from tenora_client.types import Key, NewKey, Tenant, TenantUsage
+
+#: Limits by name, such as ``{"tokens_per_minute": 10_000}``. None lifts a limit.
+Limits = Mapping[str, "int | str | None"]
+
+
+class Tenants(Resource):
+    """Tenants of the server.
+
+    Raises (every method):
+        Refused: the server answered with an error.
+        ConnectionFailed: the server did not answer.
+        VersionMismatch: the server lacks the route, or its answer has another form.
+    """
+
+    def list(self) -> Iterator[Tenant]:
+        """Yield all tenants."""
+        return self._session.items(Tenant, path_of("admin", "tenants"))
+
+    def show(self, tenant: str) -> TenantUsage:
+        """Fetch a tenant, with its quota and what it keeps."""
+        return self._session.get(TenantUsage, path_of("admin", "tenants", tenant))
+
+    def create(self, tenant: str, *, name: str | None = None, weight: float | None = None) -> Tenant:
+        """Create a tenant.
+
+        Args:
+            tenant: its slug.
+            name: display name; None: the slug.
+            weight: weight of its share of the engine.
+        """
+        body = _given(slug=tenant, name=name, weight=weight)
+        return self._session.change(Tenant, "POST", path_of("admin", "tenants"), body)
+
+    def update(
+        self,
+        tenant: str,
+        *,
+        name: str | None = None,
+        disabled: bool | None = None,
+        weight: float | None = None,
+        quota: Mapping[str, int | None] | None = None,
+        limits: Limits | None = None,
+    ) -> Tenant:
+        """Change a tenant. None keeps a value; inside ``quota`` and ``limits``, None lifts a bound."""
+        body = _given(name=name, disabled=disabled, weight=weight, quota=quota, limits=limits)
+        return self._session.change(Tenant, "PATCH", path_of("admin", "tenants", tenant), body)
+
+    def delete(self, tenant: str) -> None:
+        """Delete a tenant without adapters."""
+        self._session.send("DELETE", path_of("admin", "tenants", tenant))
+
+
+class Keys(Resource):
+    """API keys of a tenant, or of the platform where ``tenant`` is None.
+
+    Raises (every method):
+        Refused: the server answered with an error.
+        ConnectionFailed: the server did not answer.
+        VersionMismatch: the server lacks the route, or its answer has another form.
+    """
+
+    def list(self, tenant: str | None = None) -> Iterator[Key]:
+        """Yield keys, also expired and revoked ones."""
+        return self._session.items(Key, _keys(tenant))
+
+    def create(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_in_s: int | None = None,
+        adapters: Sequence[str] | None = None,
+        addresses: Sequence[str] | None = None,
+        limits: Limits | None = None,
+    ) -> NewKey:
+        """Create a key. Its text is in ``key`` of the answer, and is shown only once."""
+        body = _given(name=name, scopes=scopes, expires_in_s=expires_in_s)
+        body.update(_given(adapters=adapters, addresses=addresses, limits=limits))
+        return self._session.change(NewKey, "POST", _keys(tenant), body)
+
+    def restrict(self, key_id: str, restrictions: Mapping[str, Any], *, tenant: str | None = None) -> Key:
+        """Set or lift restrictions of a key.
+
+        Args:
+            restrictions: ``adapters``, ``addresses`` and ``limits``. None lifts one, an absent one stays.
+        """
+        return self._session.change(Key, "PATCH", _keys(tenant, key_id), restrictions)
+
+    def rotate(self, key_id: str, *, grace_s: int | None = None, tenant: str | None = None) -> NewKey:
+        """Replace a key. The old one works for the grace period."""
+        return self._session.change(NewKey, "POST", _keys(tenant, key_id, "rotate"), _given(grace_s=grace_s))
+
+    def revoke(self, key_id: str, *, tenant: str | None = None) -> None:
+        """Revoke a key. It stops working within a second."""
+        self._session.send("DELETE", _keys(tenant, key_id))
+
+
+def _keys(tenant: str | None, *segments: str) -> str:
+    owner = ("admin",) if tenant is None else ("admin", "tenants", tenant)
+    return path_of(*owner, "keys", *segments)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Keep the fields that are not None. Sequences become lists, which JSON has."""
+    return {
+        name: list(value) if isinstance(value, (tuple, frozenset, set)) else value
+        for name, value in fields.items()
+        if value is not None
+    }

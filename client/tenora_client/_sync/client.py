@@ -1,0 +1,242 @@
+# Generated from _async/client.py by `make client-code`. Change that file instead.
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from tenora_client._sync.adapters import Adapters
+from tenora_client._sync.administration import Keys, Tenants
+from tenora_client._sync.session import Session
+from tenora_client.answers import FeedEvent
+from tenora_client.closing import closing
+from tenora_client.configuration import resolve
+from tenora_client.errors import ConnectionFailed, ServerError
+from tenora_client.feeds import SILENCE_S, Resumption
+from tenora_client.inference import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    Generation,
+    chat_body,
+    completion_body,
+    generation,
+    piece,
+)
+from tenora_client.models import Model, model_list
+from tenora_client.paths import path_of, tenant_path
+from tenora_client.reports import usage_query
+from tenora_client.types import Deletion, LimitReport, QuotaReport, SharedAdapter, UsageReport
+
+
+class Client:
+    """Synchronous client of one Tenora server with one key.
+
+    ::
+
+        with Client("http://127.0.0.1:8000", key="tnr_...") as tenora:
+            version = tenora.adapters.publish("quotes", "out/checkpoint-100")
+            print(tenora.chat("quotes", "How much is sugar?"))
+
+    Args:
+        url: address of the server; None: TENORA_URL, else the profile's.
+        key: API key; None: TENORA_KEY, else the profile's.
+        profile: name of a saved profile; None: TENORA_PROFILE, else the current one.
+        retries: repeats of a request that the server or the network did not take.
+        timeout_s: seconds without a byte of an answer after which a request fails; None: 600.
+
+    Attributes:
+        adapters: adapters, versions, aliases and shares.
+        tenants: tenants of the server, for platform keys.
+        keys: API keys, for platform keys.
+        url: address of the server.
+
+    Raises (every method):
+        Refused: the server answered with an error.
+        ConnectionFailed: the server did not answer.
+        VersionMismatch: the server lacks the route, or its answer has another form.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        profile: str | None = None,
+        retries: int = 2,
+        timeout_s: float | None = None,
+    ) -> None:
+        access = resolve(url, key, profile)
+        self.url = access.url
+        self._session = Session(access, retries=retries, timeout_s=timeout_s)
+        self.adapters = Adapters(self._session)
+        self.tenants = Tenants(self._session)
+        self.keys = Keys(self._session)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._session.access!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._session.close()
+
+    def server_version(self) -> str | None:
+        """Return the release of the server, or None if it does not tell."""
+        return self._session.server_version()
+
+    def chat(
+        self,
+        model: str,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Answer a chat.
+
+        Args:
+            model: adapter, ``adapter:alias``, ``adapter@version``, or empty for the base.
+            messages: text of the user, or OpenAI's list of messages.
+            system: text of a system message before them.
+            options: OpenAI's other fields, such as ``tools`` or ``response_format``.
+        """
+        options.update(max_tokens=max_tokens, temperature=temperature)
+        body, headers = self._session.send("POST", CHAT_PATH, chat_body(model, messages, system, options))
+        return generation(body, headers)
+
+    def stream_chat(
+        self,
+        model: str,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """Answer a chat piece by piece, as :meth:`chat` does. Closing the iterator cancels the request."""
+        options.update(max_tokens=max_tokens, temperature=temperature, stream=True)
+        body = chat_body(model, messages, system, options)
+        with closing(self._session.stream(CHAT_PATH, body)) as events:
+            for event in events:
+                if text := piece(event):
+                    yield text
+
+    def complete(
+        self,
+        model: str,
+        prompt: str,
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Complete a prompt."""
+        options.update(max_tokens=max_tokens, temperature=temperature)
+        body, headers = self._session.send("POST", COMPLETIONS_PATH, completion_body(model, prompt, options))
+        return generation(body, headers)
+
+    def stream_complete(
+        self,
+        model: str,
+        prompt: str,
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """Complete a prompt piece by piece. Closing the iterator cancels the request."""
+        options.update(max_tokens=max_tokens, temperature=temperature, stream=True)
+        body = completion_body(model, prompt, options)
+        with closing(self._session.stream(COMPLETIONS_PATH, body)) as events:
+            for event in events:
+                if text := piece(event):
+                    yield text
+
+    def models(self) -> list[Model]:
+        """Fetch the models that the key may use: the base, adapters, and adapters shared with the tenant."""
+        answer, _ = self._session.send("GET", "/v1/models")
+        return model_list(answer)
+
+    def limits(self) -> LimitReport:
+        """Fetch the limits of the key and its tenant, and what is left of them."""
+        return self._session.get(LimitReport, "/v1/limits")
+
+    def quota(self) -> QuotaReport:
+        """Fetch the quota of the key's tenant, and what it keeps."""
+        return self._session.get(QuotaReport, "/v1/quota")
+
+    def usage(
+        self,
+        by: str | Sequence[str] | None = None,
+        *,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        tenant: str | None = None,
+    ) -> UsageReport:
+        """Report usage: of the key's tenant, or with a platform key of all tenants or one.
+
+        Args:
+            by: groups: ``key``, ``adapter`` or ``version``, ``hour`` or ``day``, for platform keys also ``tenant``.
+            start: time with a zone; None: 30 days before ``end``.
+            end: time with a zone; None: now.
+            tenant: only this tenant, for platform keys.
+
+        Raises:
+            ValueError: a time has no zone.
+        """
+        platform = tenant is not None or self._session.is_platform()
+        path = path_of("admin" if platform else "v1", "usage")
+        return self._session.get(UsageReport, path, usage_query(by, start, end, tenant))
+
+    def shared(self, *, tenant: str | None = None) -> Iterator[SharedAdapter]:
+        """Yield the adapters that other tenants share with the key's tenant, or with this one."""
+        return self._session.items(SharedAdapter, tenant_path(tenant, "shared"))
+
+    def deletions(self, *, tenant: str | None = None) -> Iterator[Deletion]:
+        """Yield the reports of deletions of the key's tenant, or of this one, newest first."""
+        return self._session.items(Deletion, tenant_path(tenant, "deletions"))
+
+    def deletion(self, deletion_id: str, *, tenant: str | None = None) -> Deletion:
+        """Fetch the report of a deletion: which copies were verified as gone."""
+        return self._session.get(Deletion, tenant_path(tenant, "deletions", deletion_id))
+
+    def events(
+        self, *, after: int | None = None, tenant: str | None = None, reconnect: bool = True
+    ) -> Iterator[FeedEvent]:
+        """Follow the events of the tenant's adapters, or with a platform key all events.
+
+        Args:
+            after: id of the event after which to begin; None: with the next event.
+            tenant: only this tenant, for platform keys.
+            reconnect: resume after the last event when the connection is lost. If false, the iterator ends with
+                the feed.
+        """
+        platform = tenant is not None or self._session.is_platform()
+        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={tenant}" if tenant else "")
+        feed = Resumption(after)
+        while True:
+            try:
+                with closing(self._session.feed(path, feed.after, SILENCE_S)) as received:
+                    for event in received:
+                        if feed.note(event):
+                            yield event
+            except (ConnectionFailed, ServerError):
+                if not (reconnect and feed.reached):
+                    raise
+            if not reconnect:
+                return
+            time.sleep(feed.pause_s())

@@ -1,0 +1,27 @@
+"""Queries of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+
+def usage_query(
+    by: str | Sequence[str] | None, start: datetime | str | None, end: datetime | str | None, tenant: str | None
+) -> dict[str, str]:
+    """Build the query of a usage report.
+
+    Raises:
+        ValueError: a time has no zone.
+    """
+    groups = by if by is None or isinstance(by, str) else ",".join(by)
+    query = {"by": groups, "from": _time(start), "to": _time(end), "tenant": tenant}
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _time(value: datetime | str | None) -> str | None:
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise ValueError(f"{value} has no time zone. Write one such as datetime(2026, 11, 1, tzinfo=timezone.utc).")
+    return value.isoformat()

@@ -1,0 +1,642 @@
+"""Typed answers of the server, generated from its OpenAPI document by `make client-types`.
+
+Fields that a release does not know are ignored.
+"""
+
+# Schemas: 4ef63a237bdc0cd81db6237b7461f232429c7eb443e4f5d12efc71f0d3a96fba
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Union
+
+from msgspec import field
+
+from tenora_client.answers import Answer
+
+
+class Alias(Answer, frozen=True, kw_only=True):
+    """
+    Alias as the server shows it.
+
+    Attributes:
+        model: Value of `model` in requests.
+        weights: Version -> weight of its traffic, newest first.
+        revision: Number that grows with every change. In quotes, it is the ETag.
+    """
+
+    name: str
+    model: str
+    weights: dict[str, int]
+    revision: int
+    updated_at: datetime
+
+
+class AliasChange(Answer, frozen=True, kw_only=True):
+    """
+    Alias change as the server shows it.
+
+    Attributes:
+        actor: Id of the key that made the change, or `canary`.
+        weights: Version -> weight of its traffic; null: the alias was deleted.
+    """
+
+    revision: int
+    at: datetime
+    actor: str
+    action: str
+    weights: Union[dict[str, int], None] = None
+    reason: Union[str, None] = None
+
+
+class Base(Answer, frozen=True, kw_only=True):
+    """
+    Base as the server shows it.
+
+    Attributes:
+        digest: `sha256:` and 64 hex digits, over its config and the index of its weights.
+    """
+
+    name: str
+    digest: str
+
+
+class CanaryFigures(Answer, frozen=True, kw_only=True):
+    """
+    Canary figures as the server shows it.
+
+    Attributes:
+        requests: Answers that ended, successfully or not.
+        empties: Answers without text or tool call, or computed from NaN.
+        streamed: Answers with a known time to first token.
+        ttft_p95_s: 95th percentile of the time to first token, in seconds.
+    """
+
+    version: int
+    requests: int
+    errors: int
+    empties: int
+    streamed: int
+    ttft_p95_s: Union[float, None] = None
+
+
+class DeletedBlob(Answer, frozen=True, kw_only=True):
+    """
+    Deleted blob as the server shows it.
+
+    Attributes:
+        gone_at: Time at which the store confirmed that the bytes are gone.
+        kept: Reason why the bytes are kept.
+    """
+
+    digest: str
+    gone_at: Union[datetime, None] = None
+    kept: Union[str, None] = None
+
+
+class DeletedVersion(Answer, frozen=True, kw_only=True):
+    """
+    Deleted version as the server shows it.
+
+    Attributes:
+        kept_on_disk: Reason why nodes kept these bytes; null: they did not. Shown to platform keys only.
+    """
+
+    name: str
+    digest: str
+    kept_on_disk: Union[str, None] = None
+
+
+class DeletionNode(Answer, frozen=True, kw_only=True):
+    """
+    Deletion node as the server shows it.
+
+    Attributes:
+        name: Name of the machine; shown to platform keys only.
+        reachable: Whether the node is reachable. If not, the state of its disk is unknown until it returns.
+        engine_gone_at: Time at which its engine confirmed that it holds none of the versions.
+        disk_gone_at: Time at which its disk cache was verified to hold none of them.
+    """
+
+    node: str
+    reachable: bool
+    name: Union[str, None] = None
+    engine_gone_at: Union[datetime, None] = None
+    disk_gone_at: Union[datetime, None] = None
+
+
+class LimitStatus(Answer, frozen=True, kw_only=True):
+    """
+    Limit status as the server shows it.
+
+    Attributes:
+        allowed: Value of the limit; a cost is a decimal.
+        used: Amount used, including the maximum of running requests; null for a limit of each request.
+        reset_s: Seconds until the whole limit is free again; null: time does not free it.
+    """
+
+    limit: str
+    allowed: Union[int, str]
+    remaining: Union[int, str]
+    used: Union[int, str, None] = None
+    reset_s: Union[float, None] = None
+
+
+class Limits(Answer, frozen=True, kw_only=True):
+    """
+    Limits. Null means no limit.
+
+    Attributes:
+        cost_per_day: Cost per day (UTC), as a decimal.
+        cost_per_month: Cost per month (UTC), as a decimal.
+    """
+
+    requests_per_minute: Union[int, None] = None
+    tokens_per_minute: Union[int, None] = None
+    concurrent_requests: Union[int, None] = None
+    tokens_per_request: Union[int, None] = None
+    tokens_per_day: Union[int, None] = None
+    tokens_per_month: Union[int, None] = None
+    cost_per_day: Union[str, None] = None
+    cost_per_month: Union[str, None] = None
+
+
+class NewKey(Answer, frozen=True, kw_only=True):
+    """
+    New key as the server shows it.
+
+    Attributes:
+        tenant: Slug of the tenant; null: a platform key.
+        adapters: Models that the key may use; null: all models of its tenant.
+        addresses: Networks that the key may be used from; null: any.
+        key: The key itself, which is shown only once.
+    """
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    limits: Limits
+    key: str
+    tenant: Union[str, None] = None
+    expires_at: Union[datetime, None] = None
+    revoked_at: Union[datetime, None] = None
+    adapters: Union[list[str], None] = None
+    addresses: Union[list[str], None] = None
+
+
+class Pin(Answer, frozen=True, kw_only=True):
+    """
+    Pin as the server shows it.
+
+    Attributes:
+        name: Name of the version: `adapter@number`.
+        created_by: Id of the key that pinned it.
+        held: Whether this server's engine holds it already. The engine follows within about a second.
+    """
+
+    name: str
+    tenant: str
+    adapter: str
+    version: int
+    created_at: datetime
+    created_by: str
+    held: bool
+
+
+class Price(Answer, frozen=True, kw_only=True):
+    """
+    Price as the server shows it.
+
+    Attributes:
+        model: Model: `default`, `base` or `tenant/adapter`.
+    """
+
+    model: str
+    prompt: str
+    cached: str
+    output: str
+
+
+class Prices(Answer, frozen=True, kw_only=True):
+    """
+    Prices as the server shows it.
+    """
+
+    currency: str
+    data: list[Price]
+
+
+class Provenance(Answer, frozen=True, kw_only=True):
+    """
+    Provenance of a version. Fields are null on versions that were published before Tenora recorded them.
+
+    Attributes:
+        uploaded_by: Id of the key that published it.
+        uploaded_from: Address that the upload came from.
+        source: Source: its `kind` and details of that kind, e.g. the recipe of a merge.
+        peft_version: PEFT version in `adapter_config.json`.
+        target_modules: Linear layers that it changes.
+        parameters: Number of values in its tensors.
+        dtype: Data type of its tensors, in safetensors' spelling.
+        base: Base model that it was checked against.
+    """
+
+    uploaded_by: str
+    uploaded_at: datetime
+    source: dict[str, Any]
+    uploaded_from: Union[str, None] = None
+    training_run: Union[str, None] = None
+    peft_version: Union[str, None] = None
+    alpha: Union[float, None] = None
+    target_modules: Union[list[str], None] = None
+    parameters: Union[int, None] = None
+    dtype: Union[str, None] = None
+    base: Union[Base, None] = None
+
+
+class Quota(Answer, frozen=True, kw_only=True):
+    """
+    Quota of a tenant. Null means no limit.
+    """
+
+    adapters: Union[int, None] = None
+    versions: Union[int, None] = None
+    bytes: Union[int, None] = None
+    rank: Union[int, None] = None
+    pinned_slots: Union[int, None] = None
+
+
+class QuotaUse(Answer, frozen=True, kw_only=True):
+    """
+    Quota use as the server shows it.
+
+    Attributes:
+        rank: Largest rank of any version.
+    """
+
+    adapters: int
+    versions: int
+    bytes: int
+    rank: int
+    pinned_slots: int
+
+
+class Reason(Answer, frozen=True, kw_only=True):
+    """
+    One reason for a rejection, with all its occurrences.
+
+    Attributes:
+        field: Place where it was found first.
+        message: What happened and what to do, for people.
+        count: Number of places where it was found.
+    """
+
+    code: str
+    field_: str = field(name="field")
+    found: str
+    allowed: str
+    message: str
+    count: int
+
+
+class Share(Answer, frozen=True, kw_only=True):
+    """
+    Share as the server shows it.
+
+    Attributes:
+        recipient: Slug of the recipient. A listed recipient need not exist.
+        recipient_exists: Whether the recipient is a tenant; null unless the caller has a platform key.
+        created_by: Id of the key that shared it.
+    """
+
+    recipient: str
+    created_at: datetime
+    created_by: str
+    recipient_exists: Union[bool, None] = None
+
+
+class SharedAdapter(Answer, frozen=True, kw_only=True):
+    """
+    Shared adapter as the server shows it.
+
+    Attributes:
+        name: Value of `model` or `adapter_id` in requests: `owner/adapter`.
+        versions: Ready versions, newest first.
+        aliases: Alias -> version -> weight of its traffic.
+    """
+
+    name: str
+    owner: str
+    adapter: str
+    shared_at: datetime
+    versions: list[int]
+    aliases: dict[str, dict[str, int]]
+
+
+class SharedVersion(Answer, frozen=True, kw_only=True):
+    """
+    Public view of a version: without the owner's keys, addresses, sources, links and prompts.
+
+    Attributes:
+        name: Value of `model` in requests for exactly this version.
+        digest: `sha256:` and 64 hex digits, over both files.
+        card: Free text of the owner, to be shown as plain text.
+    """
+
+    name: str
+    owner: str
+    adapter: str
+    number: int = field(name="version")
+    state: str
+    digest: str
+    size_bytes: int
+    rank: int
+    created_at: datetime
+    aliases: list[str]
+    labels: dict[str, str]
+    card: str
+    base: Union[Base, None] = None
+
+
+class Tenant(Answer, frozen=True, kw_only=True):
+    """
+    Tenant as the server shows it.
+
+    Attributes:
+        weight: Weight of the tenant's share of the engine while tenants compete for it, 0.001 to 1000; default:
+            1.
+    """
+
+    slug: str
+    name: str
+    disabled: bool
+    created_at: datetime
+    quota: Quota
+    weight: float
+    limits: Limits
+
+
+class TenantUsage(Answer, frozen=True, kw_only=True):
+    """
+    Tenant usage as the server shows it.
+
+    Attributes:
+        weight: Weight of the tenant's share of the engine while tenants compete for it, 0.001 to 1000; default:
+            1.
+    """
+
+    slug: str
+    name: str
+    disabled: bool
+    created_at: datetime
+    quota: Quota
+    weight: float
+    limits: Limits
+    used: QuotaUse
+
+
+class UsageGroup(Answer, frozen=True, kw_only=True):
+    """
+    Usage group as the server shows it.
+
+    Attributes:
+        requests: Requests that reached the engine, successful or not.
+        failed: Requests of these without a whole answer.
+        cached_tokens: Prompt tokens from the engine's cache.
+        cold_loads: Requests that waited for their adapter to load.
+        load_s: Seconds that these requests waited for it.
+        cost: Cost as a decimal, at the prices when the requests arrived.
+        slot_s: Seconds of LoRA slots. Simultaneous requests of the tenant for one adapter share them.
+        tenant: Slug of the tenant, if grouped by tenant.
+        key: Id of the key, if grouped by key.
+        adapter: `tenant/adapter` or `tenant/adapter@3`, if grouped by one of them; empty for the base model.
+        start: Start of the hour or day (UTC), if grouped by it.
+    """
+
+    requests: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cold_loads: int
+    load_s: float
+    cost: str
+    slot_s: float
+    tenant: Union[str, None] = None
+    key: Union[str, None] = None
+    adapter: Union[str, None] = None
+    start: Union[datetime, None] = None
+
+
+class UsageTotals(Answer, frozen=True, kw_only=True):
+    """
+    Usage totals as the server shows it.
+
+    Attributes:
+        requests: Requests that reached the engine, successful or not.
+        failed: Requests of these without a whole answer.
+        cached_tokens: Prompt tokens from the engine's cache.
+        cold_loads: Requests that waited for their adapter to load.
+        load_s: Seconds that these requests waited for it.
+        cost: Cost as a decimal, at the prices when the requests arrived.
+        slot_s: Seconds of LoRA slots. Simultaneous requests of the tenant for one adapter share them.
+    """
+
+    requests: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cold_loads: int
+    load_s: float
+    cost: str
+    slot_s: float
+
+
+class Version(Answer, frozen=True, kw_only=True):
+    """
+    Version as the server shows it.
+
+    Attributes:
+        name: Value of `model` in requests for exactly this version.
+        state_reason: Reason why it is not ready.
+        digest: `sha256:` and 64 hex digits, over both files as uploaded.
+        size_bytes: Size of both files in bytes.
+        created_by: Id of the key that published it.
+        manifest: Validated `adapter_config.json`.
+        card: Free text, to be shown as plain text.
+        defaults: Default values of request fields.
+        warnings: Warnings for people: settings without effect, or reasons why answers may be worse than
+            expected.
+    """
+
+    adapter: str
+    number: int = field(name="version")
+    name: str
+    state: str
+    digest: str
+    size_bytes: int
+    rank: int
+    created_at: datetime
+    created_by: str
+    aliases: list[str]
+    manifest: dict[str, Any]
+    provenance: Provenance
+    labels: dict[str, str]
+    card: str
+    defaults: dict[str, Any]
+    warnings: list[str]
+    state_reason: Union[str, None] = None
+
+
+class Adapter(Answer, frozen=True, kw_only=True):
+    """
+    Adapter as the server shows it.
+
+    Attributes:
+        versions: Version numbers, newest first.
+        aliases: Alias -> version -> weight of its traffic.
+        limits: Limits of all its callers together.
+    """
+
+    name: str
+    tenant: str
+    created_at: datetime
+    versions: list[int]
+    aliases: dict[str, dict[str, int]]
+    limits: Limits
+
+
+class Canary(Answer, frozen=True, kw_only=True):
+    """
+    Canary as the server shows it.
+
+    Attributes:
+        state: State: running, promoted, rolled_back or cancelled.
+        baseline: Metrics of the previous version in the current step; in a last step of 100%, since the start.
+        candidate: Metrics of the new version in the current step.
+        step: Index of the current step, or of the step in which it ended.
+        verdict: Verdict while it runs: wait, advance, promote or breach.
+        reason: Reason of the verdict, or of the end.
+        details: Code and metrics of the end, as in the audit trail.
+    """
+
+    state: str
+    baseline: CanaryFigures
+    candidate: CanaryFigures
+    policy: dict[str, Any]
+    step: int
+    step_started_at: datetime
+    created_at: datetime
+    created_by: str
+    verdict: Union[str, None] = None
+    reason: Union[str, None] = None
+    details: Union[dict[str, Any], None] = None
+    ended_at: Union[datetime, None] = None
+
+
+class Deletion(Answer, frozen=True, kw_only=True):
+    """
+    Report of a deletion: the copies that were verified as gone, and when.
+
+    Attributes:
+        tenant: Owner of the versions; null: removed by `tenora gc`.
+        listings_gone_at: Time since which names and lists no longer show the versions.
+        blobs: Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong
+            to another tenant.
+    """
+
+    id: str
+    subject: str
+    state: str
+    requested_at: datetime
+    requested_by: str
+    forced: bool
+    listings_gone_at: datetime
+    versions: list[DeletedVersion]
+    nodes: list[DeletionNode]
+    blobs: list[DeletedBlob]
+    tenant: Union[str, None] = None
+    finished_at: Union[datetime, None] = None
+
+
+class Key(Answer, frozen=True, kw_only=True):
+    """
+    Key as the server shows it.
+
+    Attributes:
+        tenant: Slug of the tenant; null: a platform key.
+        adapters: Models that the key may use; null: all models of its tenant.
+        addresses: Networks that the key may be used from; null: any.
+    """
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    limits: Limits
+    tenant: Union[str, None] = None
+    expires_at: Union[datetime, None] = None
+    revoked_at: Union[datetime, None] = None
+    adapters: Union[list[str], None] = None
+    addresses: Union[list[str], None] = None
+
+
+class LimitReport(Answer, frozen=True, kw_only=True):
+    """
+    Limit report as the server shows it.
+
+    Attributes:
+        currency: Currency of cost limits.
+        tenant: Limits of all the tenant's keys together; limits that are not set are omitted.
+        key: Limits of this key.
+    """
+
+    currency: str
+    tenant: list[LimitStatus]
+    key: list[LimitStatus]
+
+
+class QuotaReport(Answer, frozen=True, kw_only=True):
+    """
+    Quota report as the server shows it.
+    """
+
+    quota: Quota
+    used: QuotaUse
+
+
+class UsageReport(Answer, frozen=True, kw_only=True):
+    """
+    Totals over whole hours. Requests that ended less than a second ago may be missing.
+
+    Attributes:
+        start: Start of the first hour.
+        end: End of the last hour.
+        currency: Currency of the costs.
+    """
+
+    start: datetime
+    end: datetime
+    data: list[UsageGroup]
+    total: UsageTotals
+    currency: str
+
+
+class AliasReport(Answer, frozen=True, kw_only=True):
+    """
+    Alias report as the server shows it.
+
+    Attributes:
+        model: Value of `model` in requests.
+        weights: Version -> weight of its traffic, newest first.
+        revision: Number that grows with every change. In quotes, it is the ETag.
+        canary: Running canary, or else the last one.
+    """
+
+    name: str
+    model: str
+    weights: dict[str, int]
+    revision: int
+    updated_at: datetime
+    canary: Union[Canary, None] = None

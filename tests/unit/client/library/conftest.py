@@ -1,0 +1,62 @@
+"""One live server with a fake engine for all tests of the library. Each test has a tenant of its own."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tenora_client import Client
+from tests.support.serving import peft_files, save_base
+from tests.support.site import Site, Unit, make_unit, running_site
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    base = save_base(tmp_path_factory.mktemp("base") / "tiny-llama")
+    with running_site(tmp_path_factory.mktemp("home"), base) as site:
+        yield site
+
+
+@pytest.fixture
+def unit(site: Site) -> Unit:
+    with site.client(site.admin_key) as admin:
+        return make_unit(admin)
+
+
+@pytest.fixture
+def tenora(site: Site, unit: Unit) -> Iterator[Client]:
+    """The library with a tenant's key."""
+    with Client(site.url, unit.key) as tenora:
+        yield tenora
+
+
+@pytest.fixture
+def platform(site: Site) -> Iterator[Client]:
+    """The library with a platform key."""
+    with Client(site.url, site.admin_key) as platform:
+        yield platform
+
+
+@pytest.fixture
+def admin(site: Site) -> Iterator[httpx.Client]:
+    with site.client(site.admin_key) as admin:
+        yield admin
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Folder of an adapter with random weights, as PEFT saves it."""
+    return new_adapter(tmp_path / "adapter")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENORA_URL", "TENORA_KEY", "TENORA_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def new_adapter(folder: Path) -> Path:
+    peft_files(folder, seed=uuid.uuid4().int % 2**31)
+    return folder
