@@ -20,7 +20,6 @@ from tenora_client.cli.export import export
 from tenora_client.cli.imports import import_
 from tenora_client.cli.lifecycle import delete, deletions, restore, retire
 from tenora_client.cli.merges import merge
-from tenora_client.cli.nearest import suggest_nearest
 from tenora_client.cli.output import emit_json, emit_record, emit_table
 from tenora_client.cli.push import push
 from tenora_client.cli.watch import watch
@@ -68,7 +67,7 @@ def show(
 ) -> None:
     """Show an adapter with its versions, or one version."""
     name, _, number = adapter.partition("@")
-    with connect_as_admin(url, key, as_json=as_json) as api, suggest_nearest(api, tenant, adapter, as_json=as_json):
+    with connect_as_admin(url, key, as_json=as_json) as api:
         if number:
             _show_version(api.call("GET", f"{_path(tenant)}{path_of(name, 'versions', number)}"), as_json=as_json)
         else:
