@@ -41,6 +41,11 @@ def explanation(api: Api, access: Access, refused: Refused) -> str:
     return " ".join(part for part in parts if part)
 
 
+def refusal_sentence(refused: Refused) -> str:
+    """Return the sentence for a refusal that does not end the command."""
+    return " ".join(filter(None, (str(refused), _missing(refused) or _BY_STATUS.get(refused.status, ""))))
+
+
 def _advice(api: Api, access: Access, refused: Refused) -> tuple[str, ...]:
     if refused.status == 404:
         return nearest(api, refused), _missing(refused)

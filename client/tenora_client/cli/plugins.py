@@ -1,6 +1,8 @@
 """Entry points of other packages: commands and checks that they add. They are imported only when they are needed.
 
 - ``tenora.commands`` names a sequence of :class:`Command`. The server's package adds ``tenora server`` and its others.
+- ``tenora.validators`` names a function of an adapter's folder, a base's folder and the largest rank that returns the
+  reasons of a refusal, as the server's answer has them.
 - ``tenora.prechecks`` names a function of an adapter's config and weights that returns reasons of a refusal.
 """
 
@@ -149,6 +151,11 @@ def subcommands(group: Any) -> dict[str, Any]:
     return {name: command.load() if isinstance(command, _Deferred) else command for name, command in commands.items()}
 
 
+def offline_checks() -> Sequence[Callable[[Path, Path, int], Sequence[dict[str, Any]]]]:
+    """Return the validators of other packages: functions of an adapter's folder, a base's folder and a rank."""
+    return [entry.load() for entry in _entries("tenora.validators")]
+
+
 def precheck(config: Path, weights: Path) -> Sequence[Reason]:
     """Return the reasons why no server would accept these files; none if no package here can tell.
 
@@ -167,7 +174,7 @@ def _report(error: Any) -> int:
     context: Any = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         # The help is the answer to a command without arguments.
-        sys.stdout.write(context.get_help())
+        sys.stdout.write(error.format_message())
         return USAGE
     message = error.format_message().strip()
     message = message if message.endswith((".", "?")) else f"{message}."

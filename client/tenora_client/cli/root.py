@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from tenora_client import __version__
-from tenora_client.cli import adapters, engine, keys, prices, tenants
+from tenora_client.cli import adapters, engine, keys, models, prices, tenants
+from tenora_client.cli.chat import chat
 from tenora_client.cli.completion import completion
 from tenora_client.cli.generate import generate
 from tenora_client.cli.limits import limits
@@ -27,9 +28,10 @@ app = typer.Typer(
         "Results go to stdout, messages to stderr."
     ),
 )
-for command in (login, logout, whoami, status, version, profiles, use, completion, generate, limits, usage):
+for command in (login, logout, whoami, status, version, profiles, use, completion, generate, chat, limits, usage):
     app.command()(command)
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(models.app, name="models")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(prices.app, name="prices")

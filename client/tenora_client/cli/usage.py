@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.output import USAGE, emit_json, emit_line, emit_table, fail
 from tenora_client.transport import path_of
@@ -38,7 +39,8 @@ def usage(
     by: Annotated[
         Optional[str],
         typer.Option(
-            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)"
+            callback=lambda value: value and _groups(value),
+            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)",
         ),
     ] = None,
     start: Annotated[
@@ -69,6 +71,12 @@ def usage(
         emit_json(report)
     else:
         _print(report, [name for name in by.split(",") if name])
+
+
+def _groups(text: str) -> str:
+    for group in filter(None, text.split(",")):
+        checked_value(group, _COLUMNS, "a group of --by")
+    return text
 
 
 def _print(report: dict[str, Any], by: list[str]) -> None:
