@@ -57,4 +57,4 @@ client-locks:  ## compile the locks of the published clients again
 	$(PYTHON) -m tests.clients.install --lock
 
 clean:  ## the environment and caches; the data in .tenora stays
-	rm -rf .venv .tools .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .tools .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info client/*.egg-info client/build

@@ -126,7 +126,7 @@ make_environment() {
         --find-links "$bundle/wheels" --find-links "$work/wheels" --require-hashes --no-deps -r "$bundle/lock.txt"
     quietly "Tenora could not be installed into the environment; pip's message is above." \
         "$venv" -I "$pip" --isolated --disable-pip-version-check install --no-index --no-cache-dir \
-        --no-deps --no-build-isolation -e "$target"
+        --no-deps --no-build-isolation -e "$target/client" -e "$target"
 }
 
 # `import vllm` alone passes in broken environments; this name pulls in the model code.

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from deploy.install import ROOT, install_uv, uv, uv_environment
+from tests.clients import package
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "python"
@@ -34,6 +35,7 @@ def main() -> None:
     if parser.parse_args().lock:
         compile_locks()
         return
+    package.install()
     for lock in sorted(LOCKS.glob("*.txt")):
         install_python(lock)
     install_node()
@@ -83,6 +85,7 @@ def compile_locks() -> None:
     environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
     # Wheels built on this machine have hashes that no registry has.
     environment.pop("UV_FIND_LINKS", None)
+    package.compile_locks(environment)
     for source in sorted(LOCKS.glob("*.in")):
         lock = source.with_suffix(".txt")
         names = [str(path.relative_to(ROOT)) for path in (source, lock)]

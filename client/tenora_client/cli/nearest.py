@@ -34,6 +34,11 @@ def nearest(api: Api, refused: Refused) -> str:
     return ""
 
 
+def adapter_argument() -> str:
+    """Return the adapter that the command was given, without version and alias; empty for none."""
+    return _typed(current().arguments, *_ADAPTER_ARGUMENTS).partition("@")[0].partition(":")[0]
+
+
 def _typed(arguments: Any, *names: str) -> str:
     """Return the first of these arguments that was given."""
     return next((value for name in names if isinstance(value := arguments.get(name), str) and value), "")

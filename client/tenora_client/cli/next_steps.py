@@ -6,8 +6,7 @@ from typing import Optional
 
 from tenora_client import __version__
 from tenora_client.cli.access import Access
-from tenora_client.cli.nearest import nearest
-from tenora_client.configuration import shown_key
+from tenora_client.cli.nearest import adapter_argument, nearest
 from tenora_client.errors import ConnectionFailed
 from tenora_client.failures import lacks_route, mismatch
 from tenora_client.transport import Api, Refused
@@ -38,7 +37,7 @@ def explanation(api: Api, access: Access, refused: Refused) -> str:
     if lacks_route(refused) and _NO_ROUTE in str(refused):
         return _missing_route(api, access, refused)
     parts = (str(refused), *_advice(api, access, refused))
-    return " ".join(part for part in parts if part)
+    return " ".join(part if part.endswith((".", "?")) else f"{part}." for part in parts if part)
 
 
 def refusal_sentence(refused: Refused) -> str:
@@ -55,7 +54,9 @@ def _advice(api: Api, access: Access, refused: Refused) -> tuple[str, ...]:
 
 
 def _missing(refused: Refused) -> str:
-    return _MISSING.get(refused.param, "")
+    step = _MISSING.get(refused.param, "")
+    adapter = adapter_argument()
+    return step.replace("ADAPTER", adapter) if adapter else step
 
 
 def _other_key(refused: Refused) -> str:
@@ -75,7 +76,7 @@ def _wrong_key(access: Access) -> str:
             f"The key from {access.key_origin} is not a Tenora key: those begin with tnr_. Copy the key again, or run "
             "`tenora login`."
         )
-    known = f"Key {shown_key(key)} from {access.key_origin} is wrong, expired or revoked."
+    known = f"Key {access.key_id} from {access.key_origin} is wrong, expired or revoked."
     if access.profile:
         return f"{known} Run `tenora login --profile {access.profile}` with a new key."
     if access.key_origin.startswith(("--", "TENORA_")):

@@ -46,7 +46,7 @@ def validate(
     base: _Base = None,
     max_lora_rank: Annotated[
         int, typer.Option("--max-lora-rank", min=1, help="With --base: largest rank that the server accepts")
-    ] = 16,
+    ] = 64,
     tenant: TenantOption = None,
     url: Url = None,
     key: Key = None,

@@ -1,0 +1,3 @@
+from tests.support.demo_server import demo
+
+__all__ = ["demo"]
