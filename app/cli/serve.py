@@ -6,7 +6,8 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -14,13 +15,15 @@ from app.cli.configuration import load_settings
 from app.cli.setup import report_failures
 from app.engine.vllm.patches.ledger import switched_off
 from app.engine.vllm.requirements import check_libraries
-from app.observability.logs import log_config, shared_with_vllm
+from app.observability.logs import chosen_format, log_config, shared_with_vllm
+from app.observability.stderr_redirect import redirected_stderr
 from app.settings import Settings
 from app.support.home import exclusive
 from tenora_client.cli.output import fail
 
 if TYPE_CHECKING:
     from app.cli.server import Server
+    from app.wiring.gateway import Gateway
 
 #: Seconds. Longer than the 60 s of common load balancers, so that the balancer closes idle connections first.
 _KEEP_ALIVE_S = 75
@@ -38,7 +41,11 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     settings = load_settings(host=host, port=port)
+    form = chosen_format(settings.log)
+    settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": form})})
     with ExitStack() as stack:
+        if form == "json":
+            _redirect(stack, form)
         with report_failures():
             check_libraries()
             switched_off(settings.engine.patches)  # raises, as it will in the engine's slow start
@@ -56,7 +63,15 @@ def serve(
             _check_start(settings)
             companion = None
         _check_store(settings)
+        if form == "text":
+            # Not earlier: the training of the demo shows its progress on the terminal.
+            _redirect(stack, form)
         _run(settings, listener, companion)
+
+
+def _redirect(stack: ExitStack, form: Literal["json", "text"]) -> None:
+    with report_failures():
+        stack.enter_context(redirected_stderr(form))
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -86,6 +101,14 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
+def _addresses(settings: Settings, listener: socket.socket) -> tuple[str, ...]:
+    """URLs of the server; for a wildcard address also the one that clients on this machine use."""
+    local, port = _url(settings, listener), listener.getsockname()[1]
+    if settings.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        return local, f"http://{socket.gethostname()}:{port}"
+    return (local,)
+
+
 def _check_start(settings: Settings) -> None:
     """Report common mistakes before the slow start of the engine, which would log a traceback."""
     from app.cli.registry import check_pepper, check_schema
@@ -108,7 +131,7 @@ def _check_store(settings: Settings) -> None:
 
 
 def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
-    server = _server(settings)
+    server = _server(settings, _addresses(settings, listener))
     problems: list[str] = []
     if companion is not None:
         work = (server, companion, problems)
@@ -121,7 +144,7 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
         fail(problems[0])
 
 
-def _server(settings: Settings) -> "Server":
+def _server(settings: Settings, addresses: tuple[str, ...]) -> "Server":
     """Import the application, which takes seconds, and build its server."""
     logging = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
     with report_failures():
@@ -153,7 +176,14 @@ def _server(settings: Settings) -> "Server":
         log_config=logging,
     )
     allow_files(settings.limits)
-    return Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds)
+    announce = partial(_announce, addresses=addresses, form=chosen_format(settings.log))
+    return Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds, announce=announce)
+
+
+async def _announce(gateway: "Gateway", *, addresses: tuple[str, ...], form: Literal["json", "text"]) -> None:
+    from app.cli import summary
+
+    summary.show(await summary.Summary.of(gateway, addresses), form)
 
 
 def _accompany(server: "Server", companion: Companion, problems: list[str]) -> None:

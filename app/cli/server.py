@@ -12,6 +12,7 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from app.cli.connections import BoundedProtocol
 from app.engine.port import Engine
 from app.support.gc_tuning import collect_rarely
 from app.wiring.container import Container
+from app.wiring.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
@@ -63,15 +65,24 @@ class Server(uvicorn.Server):
     Args:
         drain_s: seconds after SIGTERM in which requests are still accepted. SIGINT skips this phase.
         grace_s: seconds after that for running requests to finish.
+        announce: called once the server answers.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, *, drain_s: float, grace_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        *,
+        drain_s: float,
+        grace_s: float,
+        announce: Callable[[Gateway], Awaitable[None]] | None = None,
+    ) -> None:
         config.timeout_graceful_shutdown = round(grace_s + _LAST_WORDS_S)
         super().__init__(config)
         if not config.loaded:
             config.load()
         config.lifespan_class = _Lifespan
-        self._app, self._drain_s, self._grace_s = app, drain_s, grace_s
+        self._app, self._drain_s, self._grace_s, self._announce = app, drain_s, grace_s, announce
         #: Received signals in their order.
         self.signals: list[int] = []
 
@@ -93,6 +104,8 @@ class Server(uvicorn.Server):
         finally:
             watching.cancel()
         collect_rarely()
+        if self._announce is not None:
+            await self._announce(self._app.state.container.gateway)
 
     async def _interrupt_at_signal(self) -> None:
         while not self.signals:  # noqa: ASYNC110 - signals set no event

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.canaries import cancel_canary
@@ -50,6 +50,13 @@ async def list_adapters(
     statement = select(adapters).where(*conditions, *adapters_with(only))
     rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
     return await _with_versions(connection, tenant, rows)
+
+
+async def count_adapters(connection: AsyncConnection) -> tuple[int, int]:
+    """Return the number of adapters of all tenants, and of tenants that have one."""
+    counts = select(func.count(), func.count(adapters.c.tenant_id.distinct())).where(_LIVE)
+    count, tenants = (await connection.execute(counts)).one()
+    return count, tenants
 
 
 async def set_limits(connection: AsyncConnection, adapter_id: int, limits: Limits) -> None:

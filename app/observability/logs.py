@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opentelemetry.trace import format_trace_id
 
@@ -48,14 +48,20 @@ class TextFormatter(logging.Formatter):
         return "\n    ".join([line, *map(_printable, "".join(_traces(record)).splitlines())])
 
 
+def chosen_format(settings: LogSettings) -> Literal["json", "text"]:
+    """Return the format of log lines: for ``auto``, text if standard error is a terminal now."""
+    if settings.format == "auto":
+        return "text" if sys.stderr.isatty() else "json"
+    return settings.format
+
+
 def log_config(settings: LogSettings, vllm_level: str) -> dict[str, Any]:
     """Build the argument of :func:`logging.config.dictConfig`, as JSON-compatible data. All output goes to stderr.
 
     Args:
         vllm_level: level of vLLM's loggers, which ``VLLM_LOGGING_LEVEL`` sets.
     """
-    as_text = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
-    formatter = TextFormatter if as_text else JsonFormatter
+    formatter = TextFormatter if chosen_format(settings) == "text" else JsonFormatter
     levels = dict.fromkeys(_PACKAGES, settings.level) | {"vllm": vllm_level}
     loggers: dict[str, Any] = {
         name: {"handlers": ["stderr"], "level": level, "propagate": False} for name, level in levels.items()

@@ -309,7 +309,9 @@ class Gateway:
 
     @cached_property
     def server_facts(self) -> ServerFactsService:
-        return ServerFactsService(self.settings, self.base, self.store, self._engine, chats=self.prompts.serves_base)
+        return ServerFactsService(
+            self.settings, self.base, self.database, self.store, self._engine, chats=self.prompts.serves_base
+        )
 
     @cached_property
     def events(self) -> EventFeed:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from adapters.stores.base import BlobStore
 from adapters.weights import MAX_HEADER_BYTES
+from app.database import adapters
+from app.database.session import Database
 from app.domain.uploads import MAX_PART_BYTES
 from app.engine.port import Status
 from app.served_base import ServedBase
@@ -18,6 +20,8 @@ class ServerFacts:
 
     Attributes:
         device: name of the engine's device, such as ``cpu``; empty if it is unknown.
+        slots: slots of the engine.
+        kv_tokens: tokens that fit in the KV cache; 0 until the engine has started.
         max_lora_rank: largest rank of an adapter.
         limits: caps of uploads, among others.
         header_bytes: maximum size of the header of a safetensors file.
@@ -29,6 +33,8 @@ class ServerFacts:
     release: str
     base: ServedBase
     device: str
+    slots: int
+    kv_tokens: int
     max_lora_rank: int
     limits: LimitSettings
     header_bytes: int
@@ -40,17 +46,29 @@ class ServerFacts:
 class ServerFactsService:
     """Collects the facts of this server."""
 
-    def __init__(self, settings: Settings, base: ServedBase, store: BlobStore, engine: Status, *, chats: bool) -> None:
-        self._settings, self._base, self._store, self._engine = settings, base, store, engine
+    def __init__(
+        self,
+        settings: Settings,
+        base: ServedBase,
+        database: Database,
+        store: BlobStore,
+        engine: Status,
+        *,
+        chats: bool,
+    ) -> None:
+        self._settings, self._base, self._database = settings, base, database
+        self._store, self._engine = store, engine
         self._chats = chats
 
     def facts(self) -> ServerFacts:
         """Return the facts of this server as they are now."""
-        settings = self._settings
+        settings, status = self._settings, self._engine.status()
         return ServerFacts(
             release=RELEASE,
             base=self._base,
-            device=self._engine.status().device,
+            device=status.device,
+            slots=status.slots,
+            kv_tokens=status.kv_tokens,
             max_lora_rank=settings.engine.max_lora_rank,
             limits=settings.limits,
             header_bytes=MAX_HEADER_BYTES,
@@ -58,6 +76,15 @@ class ServerFactsService:
             features=tuple(self._features()),
             currency=settings.currency,
         )
+
+    async def published(self) -> tuple[int, int]:
+        """Return the number of adapters of all tenants, and of tenants that have one. For the platform only.
+
+        Raises:
+            RegistryUnavailable
+        """
+        async with self._database.read() as connection:
+            return await adapters.count_adapters(connection)
 
     def _features(self) -> Iterator[str]:
         settings = self._settings

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from tenora_client.cli.arguments import moment
 from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.output import USAGE, emit_json, emit_line, emit_table, fail
@@ -45,9 +46,9 @@ def usage(
     ] = None,
     start: Annotated[
         Optional[str],
-        typer.Option("--from", help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
+        typer.Option("--from", metavar="TIME", parser=moment, help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
     ] = None,
-    end: Annotated[Optional[str], typer.Option("--to", help="End of the period (default: now)")] = None,
+    end: Annotated[Optional[str], typer.Option("--to", metavar="TIME", parser=moment, help="End of the period (default: now)")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values")] = False,
     url: Url = None,
     key: Key = None,
