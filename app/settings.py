@@ -314,7 +314,7 @@ class Settings(BaseSettings):
 PREFIX = "TENORA_"
 
 #: Variables that the command line reads as a client; the server ignores them.
-CLIENT_NAMES = frozenset({"TENORA_URL", "TENORA_KEY"})
+CLIENT_NAMES = frozenset({"TENORA_URL", "TENORA_KEY", "TENORA_PROFILE"})
 
 _MAPPINGS = ("TENORA_ENGINE__EXTRA_ARGS__",)
 

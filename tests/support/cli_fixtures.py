@@ -43,8 +43,9 @@ def alone(tmp_path: Path, clean_environment: None) -> Tenora:
 
 
 @pytest.fixture
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TENORA_URL", "TENORA_KEY", "TENORA_HOME"):
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("TENORA_URL", "TENORA_KEY", "TENORA_HOME", "TENORA_PROFILE"):
         monkeypatch.delenv(name, raising=False)
 
 

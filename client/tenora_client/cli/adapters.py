@@ -1,11 +1,11 @@
 """``tenora adapters``: publish, inspect and delete LoRA adapters."""
 
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from tenora_client.cli import aliases, limits, pins, shares
-from tenora_client.cli.arguments import TenantOption, VersionArgument
+from tenora_client.cli.arguments import TenantOption, VersionArgument, adapter_name
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.descriptions import (
     BaseFilter,
@@ -20,9 +20,9 @@ from tenora_client.cli.export import export
 from tenora_client.cli.imports import import_
 from tenora_client.cli.lifecycle import delete, deletions, restore, retire
 from tenora_client.cli.merges import merge
-from tenora_client.cli.nearest import suggest_nearest
 from tenora_client.cli.output import emit_json, emit_record, emit_table
 from tenora_client.cli.push import push
+from tenora_client.cli.validate import validate
 from tenora_client.cli.watch import watch
 from tenora_client.transport import Api, path_of
 
@@ -68,15 +68,33 @@ def show(
 ) -> None:
     """Show an adapter with its versions, or one version."""
     name, _, number = adapter.partition("@")
-    with connect_as_admin(url, key, as_json=as_json) as api, suggest_nearest(api, tenant, adapter, as_json=as_json):
+    with connect_as_admin(url, key, as_json=as_json) as api:
         if number:
             _show_version(api.call("GET", f"{_path(tenant)}{path_of(name, 'versions', number)}"), as_json=as_json)
         else:
             _show_adapter(api, f"{_path(tenant)}{path_of(name)}", as_json=as_json)
 
 
+@app.command()
+def versions(
+    adapter: Annotated[str, typer.Argument(metavar="ADAPTER", parser=adapter_name, help="Name of the adapter")],
+    tenant: TenantOption = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """List an adapter's versions, newest first."""
+    with connect_as_admin(url, key, as_json=as_json) as api:
+        rows = api.list(f"{_path(tenant)}{path_of(adapter, 'versions')}")
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_VERSION_COLUMNS, rows, empty="The adapter has no versions.")
+
+
 for command in (
     push,
+    validate,
     export,
     delete,
     deletions,

@@ -1,6 +1,8 @@
 """Shared arguments of commands, validated before any request is sent."""
 
 import re
+import sys
+from datetime import datetime
 from typing import Annotated, Optional
 
 import typer
@@ -82,6 +84,20 @@ def seconds(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def moment(text: str) -> str:
+    """Check a point in time, which the server parses.
+
+    Raises:
+        typer.BadParameter: the text is not a date or a time.
+    """
+    try:
+        # Before Python 3.11 the parser does not know the suffix Z.
+        datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise typer.BadParameter(f"{text[:80]!r} is not a time. Write one such as 2026-11-01T00:00:00Z.") from None
+    return text
+
+
 def number_or_none(field: str, text: str) -> Optional[int]:
     """Parse a limit: a number, or ``none`` for no limit. End the command on anything else."""
     if text == _NO_LIMIT:
@@ -143,4 +159,6 @@ def confirm(question: str) -> None:
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:
+        # The question's line has no end.
+        sys.stderr.write("\n")
         fail("Nothing was deleted. Add --yes to delete without a question.")

@@ -1,46 +1,66 @@
-"""Resolve the server and the key of a command.
+"""Connect a command to its server, and end the command with one sentence when a call fails."""
 
-Each comes from the first of these that has it: the options, the environment, the ``demo.json`` that
-``tenora server serve --demo`` leaves in HOME (the server's data folder). A demo key is sent to the demo's address only.
-"""
-
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
 import httpx
 import typer
 
-from tenora_client.cli.demo_access import DemoAccess
-from tenora_client.cli.next_steps import next_step
+from tenora_client.cli.access import Access, admin_key, home, read_demo, resolve, tenant_key
+from tenora_client.cli.common_options import record_source
+from tenora_client.cli.invocation import current
+from tenora_client.cli.next_steps import explanation
 from tenora_client.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
 from tenora_client.configuration import DEFAULT_URL
+from tenora_client.errors import ConfigurationError
+from tenora_client.failures import usable_environment
 from tenora_client.transport import Api, Refused
 
-DEMO_FILE = "demo.json"
+__all__ = ["Json", "Key", "Url", "connect", "connect_as_admin", "connect_as_tenant", "home", "read_demo", "tenant_key"]
+
+
+def _remember(context: typer.Context, param: typer.CallbackParam, value: Optional[str]) -> Optional[str]:
+    current().arguments = context.params
+    record_source(context, param)
+    return value
+
+
+def _as_json(value: bool) -> bool:
+    run = current()
+    if value:
+        if run.output not in (None, "json"):
+            raise typer.BadParameter(f"--json and -o {run.output} exclude each other. Give one of them.")
+        run.output = "json"
+    return run.is_structured
+
 
 Url = Annotated[
     Optional[str],
-    typer.Option("--url", envvar="TENORA_URL", help=f"Address of the server (default: the demo's, else {DEFAULT_URL})"),
+    typer.Option(
+        "--url",
+        envvar="TENORA_URL",
+        callback=_remember,
+        help=f"Address of the server (default: the profile's, else the demo's, else {DEFAULT_URL})",
+    ),
 ]
 Key = Annotated[
     Optional[str],
-    typer.Option("--key", envvar="TENORA_KEY", show_envvar=True, help="API key (default: the demo's)"),
+    typer.Option(
+        "--key",
+        envvar="TENORA_KEY",
+        show_envvar=True,
+        callback=_remember,
+        help="API key (default: the profile's, else the demo's)",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
+Json = Annotated[bool, typer.Option("--json", callback=_as_json, help="Print the result as JSON, as -o json does")]
 
 
 @contextmanager
 def connect_as_admin(url: Optional[str], key: Optional[str], *, as_json: bool) -> Iterator[Api]:
-    """Open an API client with the given key, or the demo's platform key. End the command when a call fails."""
-    demo = read_demo(home())
-    address = _address(url, demo)
-    with (
-        _report_errors(address, as_json=as_json),
-        Api(address, _key(key, address, demo, demo.admin_key if demo else None)) as api,
-    ):
+    """Open an API client with the resolved key; of a demo, the platform key. End the command when a call fails."""
+    with connect(resolve(url, key, admin_key), as_json=as_json) as api:
         yield api
 
 
@@ -48,76 +68,65 @@ def connect_as_admin(url: Optional[str], key: Optional[str], *, as_json: bool) -
 def connect_as_tenant(
     url: Optional[str], key: Optional[str], *, tenant: Optional[str], model: Optional[str], as_json: bool
 ) -> Iterator[Api]:
-    """Open an API client with the given key, or the key of a demo tenant. End the command when a call fails."""
-    demo = read_demo(home())
-    address = _address(url, demo)
-    demo_key = tenant_key(demo, tenant, model) if demo else None
-    with _report_errors(address, as_json=as_json), Api(address, _key(key, address, demo, demo_key)) as api:
+    """Open an API client with the resolved key; of a demo, a tenant's key. End the command when a call fails."""
+    with connect(resolve(url, key, lambda demo: tenant_key(demo, tenant, model)), as_json=as_json) as api:
         yield api
 
 
-def tenant_key(demo: DemoAccess, tenant: Optional[str], model: Optional[str]) -> Optional[str]:
-    """Return the demo key of this tenant, of the owner of adapter ``model``, or of the first tenant."""
-    if tenant is not None:
-        return demo.tenants[tenant].key if tenant in demo.tenants else None
-    adapter = (model or "").partition("@")[0].partition(":")[0]
-    owners = [access for access in demo.tenants.values() if adapter in access.adapters]
-    return next((access.key for access in (*owners, *demo.tenants.values())), None)
-
-
-def _address(url: Optional[str], demo: Optional[DemoAccess]) -> str:
-    return (url or (demo.base_url if demo else DEFAULT_URL)).rstrip("/")
-
-
-def _key(key: Optional[str], address: str, demo: Optional[DemoAccess], demo_key: Optional[str]) -> str:
-    if key is None and demo is not None and address == demo.base_url.rstrip("/"):
-        key = demo_key
-    if key is None:
-        fail(f"There is no key for {address}. Give --key or set TENORA_KEY.", USAGE)
-    if not (key.isascii() and key.isprintable()):
-        fail("--key has characters that are not printable ASCII. Copy the key again.", USAGE)
-    return key
+@contextmanager
+def connect(access: Access, *, as_json: bool) -> Iterator[Api]:
+    """Open an API client. End the command with the server's error message, or with the cause of a failed connection."""
+    key = access.required_key()
+    try:
+        with _opened(access.url, key) as api:
+            try:
+                yield api
+            except Refused as refused:
+                _report(api, access, refused, as_json=as_json)
+    except ConfigurationError as error:
+        fail(str(error), USAGE)
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        _report_address(access.url, error)
+    except httpx.TransportError as error:
+        fail(_failure(access.url, error), UNREACHABLE)
 
 
 @contextmanager
-def _report_errors(address: str, *, as_json: bool) -> Iterator[None]:
-    """End the command with the server's error message, or with the cause of a failed connection."""
-    try:
-        yield
-    except Refused as refused:
-        if as_json:
-            emit_json_error(refused.body)
-            raise typer.Exit(FAILED) from None
-        if len(refused.reasons) > 1:
-            show_reasons(refused.reasons)
-        fail(" ".join(filter(None, (str(refused), next_step(refused)))), FAILED)
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        if "://" not in address:
-            fail(f"--url {address} has no scheme. Write http://{address}.", USAGE)
-        fail(f"--url {address} is not a valid address ({error}). Write one such as {DEFAULT_URL}.", USAGE)
-    except httpx.TimeoutException:
-        fail(f"{address} did not answer in time. Check the server, then try again.", UNREACHABLE)
-    except httpx.ConnectError as error:
-        fail(
-            f"Cannot reach {address}: {error}. Check that the server runs there, or give another address with --url or "
-            "TENORA_URL.",
-            UNREACHABLE,
+def _opened(url: str, key: str) -> Iterator[Api]:
+    httpx.URL(url)  # raises InvalidURL, before proxy settings can be at fault
+    with usable_environment():
+        api = Api(url, key)
+    with api:
+        yield api
+
+
+def _report(api: Api, access: Access, refused: Refused, *, as_json: bool) -> NoReturn:
+    if as_json and current().output != "name":
+        emit_json_error(refused.body)
+        raise typer.Exit(FAILED)
+    if len(refused.reasons) > 1:
+        show_reasons(refused.reasons)
+    fail(explanation(api, access, refused), FAILED)
+
+
+def _report_address(url: str, error: Exception) -> NoReturn:
+    if "://" not in url:
+        fail(f"The address {url} has no scheme. Write http://{url}.", USAGE)
+    fail(f"{url} is not a valid address ({error}). Write one such as {DEFAULT_URL}.", USAGE)
+
+
+def _failure(url: str, error: httpx.TransportError) -> str:
+    """Return the sentence for a connection that failed."""
+    if isinstance(error, httpx.ProxyError):
+        return (
+            f"The proxy in front of {url} refused the connection: {error}. Check HTTP_PROXY and HTTPS_PROXY, or name "
+            "the server's host in NO_PROXY."
         )
-    except httpx.TransportError as error:
-        fail(f"Lost the connection to {address}: {error}. The command may have taken effect.", UNREACHABLE)
-
-
-def home() -> Path:
-    """Folder of ``demo.json``. A client reads no other setting of the server."""
-    return Path(os.environ.get("TENORA_HOME") or ".tenora")
-
-
-def read_demo(folder: Path) -> Optional[DemoAccess]:
-    """Load the demo published from this HOME, if any."""
-    path = folder / DEMO_FILE
-    try:
-        return DemoAccess.parse(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        fail(f"{path} is not a readable demo file ({type(error).__name__}). Remove it or set TENORA_HOME.", USAGE)
+    if isinstance(error, httpx.TimeoutException):
+        return f"{url} did not answer in time. Check the server, then try again."
+    if isinstance(error, httpx.ConnectError):
+        return (
+            f"Cannot reach {url}: {error}. Check that the server runs there, or give another address with --url or "
+            "TENORA_URL."
+        )
+    return f"Lost the connection to {url}: {error}. The command may have taken effect."

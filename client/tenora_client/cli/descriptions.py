@@ -8,6 +8,7 @@ from typing import Annotated, Any, Optional, Union
 import typer
 
 from tenora_client.cli.arguments import TenantOption, VersionArgument
+from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.output import USAGE, clean_prose, emit_json, emit_record, fail, note
 from tenora_client.transport import adapters_path
@@ -25,10 +26,20 @@ _PROVENANCE = (
     "dtype",
 )
 
+_STATES = ("validating", "ready", "rejected", "quarantined", "retired")
+
+
+def _state(text: str) -> str:
+    return checked_value(text, _STATES, "a state of a version")
+
+
 LabelFilters = Annotated[
     Optional[list[str]], typer.Option("--label", metavar="NAME=VALUE", help="Only with this label; repeatable")
 ]
-StateFilter = Annotated[Optional[str], typer.Option("--state", help="Only in this state, such as ready")]
+StateFilter = Annotated[
+    Optional[str],
+    typer.Option("--state", metavar="STATE", parser=_state, help=f"Only in this state: {', '.join(_STATES)}"),
+]
 BaseFilter = Annotated[Optional[str], typer.Option("--base", help="Only checked against this base: its name or digest")]
 
 _Text = Annotated[

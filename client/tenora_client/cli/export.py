@@ -7,7 +7,6 @@ import typer
 
 from tenora_client.cli.arguments import TenantOption, no_version, version_name
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
-from tenora_client.cli.nearest import suggest_nearest
 from tenora_client.cli.output import FAILED, USAGE, emit_json, emit_line, fail
 from tenora_client.exporting import DamagedDownload, ExportedFile, check_version, new_folder
 from tenora_client.folders import CONFIG_FILE, WEIGHTS_FILE
@@ -40,7 +39,7 @@ def export(
         if folder.exists() and any(folder.iterdir()):
             fail(f"{folder} is not empty. Give a new or an empty folder.", USAGE)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with connect_as_admin(url, key, as_json=as_json) as api, suggest_nearest(api, tenant, version, as_json=as_json):
+        with connect_as_admin(url, key, as_json=as_json) as api:
             digests = download(api, path, folder)
     except OSError as error:
         fail(f"Cannot write {error.filename or folder}: {error.strerror}.", USAGE)

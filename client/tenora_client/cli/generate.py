@@ -10,6 +10,12 @@ from tenora_client.cli.connection import Json, Key, Url, connect_as_tenant
 from tenora_client.cli.output import clean_prose, emit_json
 from tenora_client.transport import Api, Refused, path_of
 
+#: Tenant of a demo, whose key is used where no key is given.
+DemoTenant = Annotated[
+    Optional[str],
+    typer.Option("--tenant", metavar="TENANT", parser=tenant_name, help="Demo tenant whose key is used without --key"),
+]
+
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="Prompt; - reads it from stdin")],
@@ -22,10 +28,7 @@ def generate(
     temperature: Annotated[
         Optional[float], typer.Option(min=0, help="Sampling temperature; 0 is greedy (default: the server's)")
     ] = None,
-    tenant: Annotated[
-        Optional[str],
-        typer.Option(metavar="TENANT", parser=tenant_name, help="Demo tenant whose key is used without --key"),
-    ] = None,
+    tenant: DemoTenant = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -42,7 +45,7 @@ def generate(
         elif stream:
             _print_stream(api, path, body)
         else:
-            sys.stdout.write(clean_prose(_text(api.call("POST", path, body))) + "\n")
+            sys.stdout.write(clean_prose(text_of(api.call("POST", path, body))) + "\n")
 
 
 def _print_stream(api: Api, path: str, body: dict[str, Any]) -> None:
@@ -50,14 +53,14 @@ def _print_stream(api: Api, path: str, body: dict[str, Any]) -> None:
     try:
         for event in api.stream(path, body | {"stream": True}):
             started = True
-            sys.stdout.write(clean_prose(_text(event)))
+            sys.stdout.write(clean_prose(text_of(event)))
             sys.stdout.flush()
     finally:
         # After any end of the stream, the next output starts on a new line.
         sys.stdout.write("\n" if started else "")
 
 
-def _text(answer: Any) -> str:
+def text_of(answer: Any) -> str:
     """Return the text of the first choice of a completion, chat message or chunk. A chunk may have none."""
     try:
         if not answer["choices"]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from tenora_client.cli.arguments import TenantOption, checked_key_id, keys_path, seconds
+from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.limits import key_limits
 from tenora_client.cli.output import emit_json, emit_line, emit_table, note
@@ -22,6 +23,14 @@ _COLUMNS = {
     "revoked": "revoked_at",
 }
 
+#: All scopes. The server decides which of them fit a tenant's key, and which a platform key.
+_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read", "admin", "metrics")
+
+
+def _scope(text: str) -> str:
+    return checked_value(text, _SCOPES, "a scope")
+
+
 Platform = Annotated[bool, typer.Option("--platform", help="Keys of the platform team, instead of --tenant")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="Id of the key, as `keys list` shows it")]
 
@@ -34,8 +43,10 @@ def create(
     scope: Annotated[
         Optional[list[str]],
         typer.Option(
+            parser=_scope,
+            metavar="SCOPE",
             help="Scope; repeatable. A tenant's key: inference, adapters:read, adapters:write or usage:read "
-            "(default: inference). A platform key: admin or metrics (default: admin)."
+            "(default: inference). A platform key: admin or metrics (default: admin).",
         ),
     ] = None,
     expires_in: Annotated[

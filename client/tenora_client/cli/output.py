@@ -8,19 +8,48 @@ import json
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any, NoReturn
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-FAILED, USAGE, UNREACHABLE = 1, 2, 3
+from tenora_client.cli.cells import cell, clean, short_cell
+from tenora_client.cli.invocation import current
+from tenora_client.cli.yaml_text import yaml_text
 
-_UNFOLDED = 10_000
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "UNREACHABLE",
+    "USAGE",
+    "clean",
+    "clean_prose",
+    "emit_json",
+    "emit_json_error",
+    "emit_json_line",
+    "emit_line",
+    "emit_record",
+    "emit_table",
+    "fail",
+    "note",
+    "report",
+    "show_reasons",
+    "stderr",
+    "stdout",
+    "table_of",
+]
 
-# Control, format (bidirectional overrides among them), surrogate, and line and paragraph separator characters.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+
+#: Narrowest column of a table, in characters. With less, each row is printed as lines of its own.
+_NARROWEST = 8
+
+#: Keys of a row that name it, the first that it has.
+_NAMES = ("id", "slug", "model", "name")
 
 
 def stderr() -> Console:
@@ -31,15 +60,6 @@ def stderr() -> Console:
 def stdout() -> Console:
     """Console for results. Created per call, since the stream may have been replaced."""
     return Console(highlight=False)
-
-
-def clean(value: object) -> str:
-    """Return the value as one line of text that is safe for a terminal."""
-    return "".join(
-        " " if character in "\n\r\t" else character
-        for character in str(value)
-        if character in "\n\r\t" or unicodedata.category(character) not in _HIDDEN
-    )
 
 
 def clean_prose(text: str) -> str:
@@ -54,8 +74,13 @@ def note(message: str) -> None:
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
     """Print an error to stderr and exit with this code."""
-    stderr().print(Text.assemble(("error: ", "bold red"), clean_lines(message)), soft_wrap=True)
+    report(message)
     raise typer.Exit(code)
+
+
+def report(message: str) -> None:
+    """Print an error to stderr."""
+    stderr().print(Text.assemble(("error: ", "bold red"), clean_lines(message)), soft_wrap=True)
 
 
 def clean_lines(message: str) -> str:
@@ -64,14 +89,35 @@ def clean_lines(message: str) -> str:
 
 
 def emit_json(value: Any) -> None:
-    """Print the result as JSON. It is ASCII only, so control characters are escaped."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    """Print the result for a program, as JSON or as ``-o`` asks. It is ASCII, so control characters are escaped."""
+    output = current().output
+    if output == "name":
+        _emit_names(value)
+    elif output == "yaml":
+        sys.stdout.write(yaml_text(value))
+    else:
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def emit_json_line(value: Any) -> None:
-    """Print one of several results as a line of JSON and flush it."""
-    sys.stdout.write(json.dumps(value) + "\n")
+    """Print one of several results and flush it: a line of JSON, a YAML document, or a name."""
+    output = current().output
+    if output == "name":
+        _emit_names(value)
+    elif output == "yaml":
+        sys.stdout.write(f"---\n{yaml_text(value)}")
+    else:
+        sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
+
+
+def _emit_names(value: Any) -> None:
+    rows = value if isinstance(value, list) else [value]
+    for row in rows:
+        name = next((row[key] for key in _NAMES if row.get(key)), None) if isinstance(row, dict) else None
+        if name is None:
+            fail("The result of this command has no name. Use -o json.", USAGE)
+        emit_line(str(name))
 
 
 def emit_json_error(body: Any) -> None:
@@ -94,53 +140,67 @@ def emit_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *,
     """
     if not rows:
         note(empty)
-        return
-    _print_whole(table_of(columns, rows), stdout())
+    elif stdout().is_terminal:
+        stdout().print(table_of(columns, rows))
+    else:
+        cells = [[_shown(key, row.get(key)) for key in columns.values()] for row in rows]
+        sys.stdout.write(_plain([list(columns), *cells]))
 
 
 def table_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:
     """Build the table of ``emit_table``, for a screen that refreshes."""
-    return _table(list(columns), [[_cell(row.get(key)) for key in columns.values()] for row in rows])
+    return _table(list(columns), [[_shown(key, row.get(key)) for key in columns.values()] for row in rows])
 
 
 def emit_record(record: Mapping[str, Any], keys: Sequence[str]) -> None:
     """Print the result as a table of two columns."""
+    cells = [(key, _shown(key, record.get(key))) for key in keys]
+    if stdout().is_terminal:
+        stdout().print(_record(cells))
+    else:
+        sys.stdout.write(_plain(cells))
+
+
+def _record(cells: Sequence[tuple[str, str]]) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
-    for key in keys:
-        table.add_row(Text(key, style="bold"), Text(_cell(record.get(key))))
-    _print_whole(table, stdout())
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, text in cells:
+        table.add_row(Text(heading, style="bold"), Text(text))
+    return table
+
+
+def _shown(key: str, value: Any) -> str:
+    """Return a cell: short at a terminal, whole in a pipe and with ``-o wide``."""
+    if stdout().is_terminal and current().output != "wide":
+        return short_cell(key, value, datetime.now(timezone.utc))
+    return cell(value)
 
 
 def show_reasons(reasons: Sequence[Mapping[str, Any]]) -> None:
     """Print the reasons of a refused upload to stderr, one line each."""
     for reason in reasons:
-        note(f"- {clean(reason.get('message') or _cell(reason.get('field')))}")
+        note(f"- {clean(reason.get('message') or cell(reason.get('field')))}")
 
 
 def _table(headings: list[str], rows: list[list[str]]) -> Table:
+    """Build a table with a frame, or a record for each row where the terminal has no room for the columns."""
+    if stdout().width < len(headings) * _NARROWEST:
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(_record(list(zip(headings, row))))
+            table.add_row("")
+        return table
     table = Table()
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(text) for text in row))
     return table
 
 
-def _print_whole(table: Table, console: Console) -> None:
-    if not console.is_terminal:
-        # A pipe has no width: rich would fold names at column 80.
-        console.width = _UNFOLDED
-        console.width = console.measure(table).maximum
-    console.print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{clean(key)} -> {clean(item)}" for key, item in value.items()) or "-"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(clean(item) for item in value) or "-"
-    return clean(value)
+def _plain(rows: Sequence[Sequence[str]]) -> str:
+    """Return columns without frames, two spaces apart, and never folded: a pipe has no width."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows)]
+    lines = ("".join(set_cell_size(text, width + 2) for text, width in zip(row, widths)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)

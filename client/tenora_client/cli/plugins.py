@@ -1,21 +1,26 @@
 """Entry points of other packages: commands and checks that they add. They are imported only when they are needed.
 
 - ``tenora.commands`` names a sequence of :class:`Command`. The server's package adds ``tenora server`` and its others.
+- ``tenora.validators`` names a function of an adapter's folder, a base's folder and the largest rank that returns the
+  reasons of a refusal, as the server's answer has them.
 - ``tenora.prechecks`` names a function of an adapter's config and weights that returns reasons of a refusal.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tenora_client.cli.output import USAGE, fail, note
+from tenora_client.cli.common_options import add_common_options
+from tenora_client.cli.invocation import begin
+from tenora_client.cli.output import INTERRUPTED, USAGE, fail, note, report
 
 #: Commands that the server's package adds, with their earlier names. Without it they answer with a sentence.
 OF_THE_SERVER = frozenset(
@@ -52,8 +57,46 @@ class Reason(Protocol):
         """Return the reason as the server's answer has it."""
 
 
+#: Set by the completion script of a shell, which calls the command for its proposals.
+COMPLETION_VARIABLE = "_TENORA_COMPLETE"
+
+#: Typer has its own copy of click, or uses the installed one. This finds the classes of either.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+_ClickException: Any = _UsageError.__bases__[0]
+
+
 class PluginGroup(TyperGroup):
     """Group of commands with those of other packages. Their entry points are read when a name is not its own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        add_common_options(self)
+
+    def main(
+        self,
+        args: Optional[Sequence[str]] = None,
+        prog_name: Optional[str] = None,
+        complete_var: Optional[str] = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command. Wrong usage is one sentence on stderr, as every other error is."""
+        if COMPLETION_VARIABLE in os.environ:
+            from typer.completion import get_completion_inspect_parameters
+
+            get_completion_inspect_parameters()  # registers the shells
+        with begin():
+            if not standalone_mode:
+                return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            try:
+                code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            except _ClickException as error:
+                sys.exit(_report(error))
+            except typer.Abort:
+                note("Interrupted.")
+                sys.exit(INTERRUPTED)
+            sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
         self._discover()
@@ -92,6 +135,7 @@ class _Deferred(TyperCommand):
             found = app
         command: Any = typer.main.get_command(found)
         command.name, command.hidden = self.name, self.hidden
+        add_common_options(command)
         return command
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -107,6 +151,11 @@ def subcommands(group: Any) -> dict[str, Any]:
     return {name: command.load() if isinstance(command, _Deferred) else command for name, command in commands.items()}
 
 
+def offline_checks() -> Sequence[Callable[[Path, Path, int], Sequence[dict[str, Any]]]]:
+    """Return the validators of other packages: functions of an adapter's folder, a base's folder and a rank."""
+    return [entry.load() for entry in _entries("tenora.validators")]
+
+
 def precheck(config: Path, weights: Path) -> Sequence[Reason]:
     """Return the reasons why no server would accept these files; none if no package here can tell.
 
@@ -118,6 +167,20 @@ def precheck(config: Path, weights: Path) -> Sequence[Reason]:
         check: Callable[[Path, Path], Sequence[Reason]] = entry.load()
         reasons += check(config, weights)
     return reasons
+
+
+def _report(error: Any) -> int:
+    """Print wrong usage, and return the exit code."""
+    context: Any = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # The help is the answer to a command without arguments.
+        sys.stdout.write(error.format_message())
+        return USAGE
+    message = error.format_message().strip()
+    message = message if message.endswith((".", "?")) else f"{message}."
+    step = f" `{context.command_path} --help` shows the usage." if context else ""
+    report(f"{message}{step}")
+    return int(error.exit_code)
 
 
 def _built(command: Command) -> Any:

@@ -12,7 +12,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from tenora_client.cli.arguments import AdapterName, TenantOption, named
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.descriptions import read_labels, read_object, read_text, show_published
-from tenora_client.cli.output import FAILED, USAGE, emit_json, emit_json_error, fail, note, show_reasons, stderr
+from tenora_client.cli.output import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    emit_json,
+    emit_json_error,
+    fail,
+    note,
+    show_reasons,
+    stderr,
+)
 from tenora_client.cli.plugins import precheck
 from tenora_client.digests import template_digest
 from tenora_client.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
@@ -79,14 +89,15 @@ def push(
         connect_as_admin(url, key, as_json=as_json) as api,
         TemporaryDirectory(prefix="tenora-push-") as scratch,
         _progress() as bar,
-        _report_file_errors(),
+        report_file_errors(),
     ):
         source = _find(path, convert=convert)
         files = _checked_files(source, Path(scratch), bar, convert=convert, as_json=as_json)
         sent = bar("Uploading", sum(file.size for file in files.values()))
         uploads = adapters_path(tenant, adapter, "uploads")
         sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
-        version, upload = _send(sender, options, part_bytes)
+        with _report_interrupt():
+            version, upload = _send(sender, options, part_bytes)
     _note_template(source, upload, version, defaults=options.get("defaults", {}))
     if as_json:
         emit_json(version)
@@ -200,7 +211,7 @@ def _files(source: Path, scratch: Path, *, convert: bool) -> dict[str, Path]:
 
 
 @contextmanager
-def _report_file_errors() -> Iterator[None]:
+def report_file_errors() -> Iterator[None]:
     """End the command if a file cannot be read."""
     try:
         yield
@@ -208,6 +219,16 @@ def _report_file_errors() -> Iterator[None]:
         fail(str(error), USAGE)
     except OSError as error:
         fail(f"Cannot read {error.filename}: {error.strerror}.", USAGE)
+
+
+@contextmanager
+def _report_interrupt() -> Iterator[None]:
+    """End the command at Ctrl-C. The server keeps the parts that have arrived."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("Interrupted. Run the same command again to resume.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 _Bar = Callable[[str, int], Callable[[int], None]]

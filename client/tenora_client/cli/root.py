@@ -5,11 +5,15 @@ from typing import Annotated
 import typer
 
 from tenora_client import __version__
-from tenora_client.cli import adapters, engine, keys, prices, tenants
+from tenora_client.cli import adapters, engine, keys, models, prices, tenants
+from tenora_client.cli.chat import chat
+from tenora_client.cli.completion import completion
 from tenora_client.cli.generate import generate
 from tenora_client.cli.limits import limits
+from tenora_client.cli.login import login, logout, profiles, use, whoami
 from tenora_client.cli.output import emit_line
 from tenora_client.cli.plugins import PluginGroup
+from tenora_client.cli.status import status, version
 from tenora_client.cli.usage import usage
 
 app = typer.Typer(
@@ -18,14 +22,16 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
         "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 the server cannot be reached; 130 interrupted. "
         "Results go to stdout, messages to stderr."
     ),
 )
-for command in (generate, limits, usage):
+for command in (login, logout, whoami, status, version, profiles, use, completion, generate, chat, limits, usage):
     app.command()(command)
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(models.app, name="models")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(prices.app, name="prices")

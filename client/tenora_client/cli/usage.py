@@ -5,6 +5,8 @@ from urllib.parse import urlencode
 
 import typer
 
+from tenora_client.cli.arguments import moment
+from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.output import USAGE, emit_json, emit_line, emit_table, fail
 from tenora_client.transport import path_of
@@ -38,14 +40,15 @@ def usage(
     by: Annotated[
         Optional[str],
         typer.Option(
-            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)"
+            callback=lambda value: value and _groups(value),
+            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)",
         ),
     ] = None,
     start: Annotated[
         Optional[str],
-        typer.Option("--from", help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
+        typer.Option("--from", metavar="TIME", parser=moment, help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
     ] = None,
-    end: Annotated[Optional[str], typer.Option("--to", help="End of the period (default: now)")] = None,
+    end: Annotated[Optional[str], typer.Option("--to", metavar="TIME", parser=moment, help="End of the period (default: now)")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values")] = False,
     url: Url = None,
     key: Key = None,
@@ -69,6 +72,12 @@ def usage(
         emit_json(report)
     else:
         _print(report, [name for name in by.split(",") if name])
+
+
+def _groups(text: str) -> str:
+    for group in filter(None, text.split(",")):
+        checked_value(group, _COLUMNS, "a group of --by")
+    return text
 
 
 def _print(report: dict[str, Any], by: list[str]) -> None:

@@ -87,4 +87,15 @@ def _line(event: dict[str, Any]) -> str:
 def _change(after: Any) -> str:
     if not isinstance(after, dict):
         return ""
-    return " ".join(f"{name}={value}" for name, value in after.items() if not isinstance(value, (dict, list)) or value)
+    return " ".join(f"{name}={_plain(value)}" for name, value in after.items() if value not in ({}, []))
+
+
+def _plain(value: Any) -> str:
+    """Return a value without the braces and quotes of Python: ``1=95,2=5`` for weights."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={_plain(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ",".join(_plain(item) for item in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    return str(value)

@@ -1,0 +1,40 @@
+"""Write plain JSON data as YAML: block style, every text quoted as in JSON, which each YAML parser reads alike."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+def yaml_text(value: Any) -> str:
+    """Return the value as a YAML document that ends with a line break. It is ASCII only."""
+    return "\n".join(_lines(value)) + "\n"
+
+
+def _lines(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _entry(f"{_name(name)}:", item)
+    elif isinstance(value, list) and value:
+        for item in value:
+            first, *rest = _lines(item)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in rest)
+    else:
+        yield json.dumps(value)
+
+
+def _entry(head: str, value: Any) -> Iterator[str]:
+    if isinstance(value, (dict, list)) and value:
+        yield head
+        yield from (f"  {line}" for line in _lines(value))
+    else:
+        yield f"{head} {json.dumps(value)}"
+
+
+def _name(name: str) -> str:
+    # A plain word with a letter at its front is safe, except for YAML's words for true, false and null.
+    plain = name.replace("_", "").isalpha() and name.isascii() and name.isidentifier()
+    return name if plain and name.lower() not in _RESERVED else json.dumps(name)
+
+
+_RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
