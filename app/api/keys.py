@@ -88,7 +88,8 @@ async def rotate_key(
 
 
 @own.get("/v1/key", summary="Show the calling key: its tenant, scopes, restrictions and expiry", responses=answers())
-async def show_own(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> KeyOut:
+async def get_own_key(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> KeyOut:
+    """The answer never has the key's text. `tenant` is null for a platform key."""
     return KeyOut.of(await gateway.keys.own(caller))
 
 

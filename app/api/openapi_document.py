@@ -78,6 +78,8 @@ _PUBLISHING = ("ImportRequest", "MergeRequest", "UploadCreate")
 #: Scope by the tag of routes that check their key themselves.
 _SCOPE_OF_TAG = dict.fromkeys(("openai", "anthropic", "lorax", "tokens"), Scope.INFERENCE)
 _TENANT_PATH = "/admin/tenants/{tenant}/"
+#: Routes for keys of tenants and of the platform.
+_ANY_KEY = frozenset({"/v1/key", "/v1/server"})
 #: Route whose 503 is a report and no error.
 _READY = "/health/ready"
 
@@ -162,6 +164,8 @@ def _secure(path: str, operation: dict[str, Any], scope: Scope | None) -> None:
 
 
 def _sentence(path: str, scope: Scope | None) -> str:
+    if path in _ANY_KEY:
+        return "Needs any valid key."
     if scope is None:
         return "Needs a tenant's key with any scope."
     if scope is Scope.ADMIN:

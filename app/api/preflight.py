@@ -24,7 +24,10 @@ _OPTIONS: dict[str, Any] = {
     "required": ["weights_bytes"],
     "properties": {
         "weights_bytes": {"type": "integer", "minimum": 0, "description": f"Size of the whole {WEIGHTS_NAME}"},
-        "adapter": {"type": ["string", "null"], "description": "Name under which the version would be published"},
+        "adapter": {
+            "anyOf": [{"type": "string"}, {"type": "null"}],
+            "description": "Name under which the version would be published",
+        },
         "files": {
             "type": "array",
             "items": {"type": "string", "maxLength": 255},
@@ -105,7 +108,8 @@ class ValidationOut(BaseModel):
     responses=answers(400, 404, 408, 429),
     openapi_extra=_BODY,
 )
-async def validate(owner: Writer, gateway: GatewayDep, request: Request) -> ValidationOut:
+async def validate_adapter(owner: Writer, gateway: GatewayDep, request: Request) -> ValidationOut:
+    """The weights file ends after its header: 8 bytes of length, and the header itself."""
     caller, request_id = owner.caller, request.state.request_id
     limits, content_type = gateway.settings.limits, request.headers.get("content-type", "")
     async with gateway.limits.counted(caller, request_id):

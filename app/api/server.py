@@ -28,7 +28,7 @@ class UploadCapsOut(BaseModel):
     max_lora_rank: int = Field(description="Largest rank of an adapter")
 
 
-class ServerOut(BaseModel):
+class ServerFactsOut(BaseModel):
     version: str = Field(description="Release of the server", examples=["0.2.0"])
     base: ServedBaseOut
     device: str = Field(description="Device of the engine: `cpu`, or the name of the GPU; empty: unknown")
@@ -63,5 +63,6 @@ class ServerOut(BaseModel):
 
 
 @router.get("/v1/server", summary="Show the server's release, base, device, caps and features", responses=answers())
-async def server(gateway: GatewayDep) -> ServerOut:
-    return ServerOut.of(gateway.server_facts.facts())
+async def get_server(gateway: GatewayDep) -> ServerFactsOut:
+    """A client finds here what it may send, and whether the server is older than itself."""
+    return ServerFactsOut.of(gateway.server_facts.facts())
