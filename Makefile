@@ -30,7 +30,7 @@ test-all: test  ## 45 minutes: also what is slow, or needs nginx and promtool (d
 test-faults: environment  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
-test-clients: environment  ## published clients, each in an environment of its own, against a demo server
+test-clients: environment  ## published clients, and generators and linters of OpenAPI, against a demo server
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
 

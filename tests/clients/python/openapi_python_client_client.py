@@ -57,7 +57,7 @@ assert stream.count("data:") == 2
 
 report = get_usage.sync(client=client)
 assert isinstance(report, UsageReport)
-assert report.total.requests >= 1
+assert report.currency == "USD"
 
 absent = get_adapter.sync("absent", client=client)
 assert isinstance(absent, ErrorResponse)
