@@ -118,7 +118,7 @@ def _tolerant(schema: Any, words: set[str]) -> Any:
 
 
 def _documented(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Let nullable fields be absent and absent ones be None, and move the fields' descriptions to that of their class."""
+    """Let nullable fields be absent and absent ones None, and move descriptions of fields to that of their class."""
     fields, required, lines = {}, set(schema.get("required", ())), []
     for field, found in schema["properties"].items():
         if text := found.get("description"):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from tenora_client._sync.adapters import Adapters
 from tenora_client._sync.administration import Keys, Tenants
@@ -226,7 +227,7 @@ class Client:
                 the feed.
         """
         platform = tenant is not None or self._session.is_platform()
-        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={tenant}" if tenant else "")
+        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={quote(tenant)}" if tenant else "")
         feed = Resumption(after)
         while True:
             try:
