@@ -62,7 +62,7 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
     async def dependency(request: Request) -> Caller:
         caller = await authenticate(request)
         if caller.scopes.isdisjoint(sufficient):
-            raise Forbidden(f"The key lacks the scope {scope.value}.")
+            raise _lacking(caller, scope)
         if Scope.ADMIN in caller.scopes:
             _note_use(request, caller)
         return caller
@@ -108,7 +108,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
         if tenant is not None and tenant != caller.tenant_slug:
             raise NotFound(f"There is no tenant {tenant[:80]!r}.", param="tenant", foreign=True)
         if tenant is None or scope not in caller.scopes:
-            raise Forbidden(f"The key lacks the scope {scope.value}.")
+            raise _lacking(caller, scope, hint=" The same route under /admin/tenants/TENANT accepts a platform key.")
         return Owner(caller, tenant)
 
     SCOPES[dependency] = scope
@@ -118,6 +118,17 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
 async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the tenant")]) -> str:
     """Declare the path parameter that ``require_owner`` reads, for the OpenAPI document."""
     return tenant
+
+
+def _lacking(caller: Caller, scope: Scope, *, hint: str = "") -> Forbidden:
+    """Build the refusal of a key without a scope.
+
+    Args:
+        hint: sentence for an administrator's key that lacks it because it belongs to no tenant.
+    """
+    if Scope.ADMIN not in caller.scopes:
+        return Forbidden(f"The key lacks the scope {scope.value}.")
+    return Forbidden(f"This is a platform key; this route needs a tenant's key with the scope {scope.value}.{hint}")
 
 
 def _note_use(request: Request, caller: Caller) -> None:

@@ -235,6 +235,8 @@ def _sentence(item: Mapping[str, Any], field: str, found: str) -> str:
         return f"The body is {state}. Send a JSON object with content-type application/json."
     if item["type"] in SENTENCES:
         return ""
+    if str(item["type"]).startswith("datetime"):
+        return f"{field} is {found}, but must be a time such as 2026-11-29T10:00:00Z."
     if message.startswith("Input should be "):
         # Pydantic may append why it could not parse the text.
         allowed = message.removeprefix("Input should be ").partition(", unable to ")[0]

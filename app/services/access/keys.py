@@ -1,5 +1,6 @@
 """API keys: create, restrict, rotate, revoke, list and authenticate them."""
 
+import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ _MAX_LIFETIME_S = 10 * 366 * 86400
 #: Scopes of platform keys. Metrics are among them because they cover all tenants.
 _PLATFORM_SCOPES = frozenset({Scope.ADMIN, Scope.METRICS})
 _TENANT_SCOPES = frozenset(Scope) - _PLATFORM_SCOPES
+#: Characters of a wrong scope that are compared with the right ones.
+_MAX_SCOPE = 40
 _REFUSED = "Missing or invalid API key. Send the header Authorization: Bearer tnr_... or x-api-key."
 
 
@@ -263,8 +266,11 @@ def _checked_scopes(tenant: str | None, scopes: Sequence[str] | None) -> tuple[S
     if scopes is None:
         return (Scope.ADMIN,) if tenant is None else (Scope.INFERENCE,)
     if not scopes or not allowed.issuperset(scopes):
-        words = ", ".join(scope for scope in Scope if scope in allowed)
-        message = f"scopes is {list(scopes)!r:.200}; it must be a list of one or more of {words}."
+        words = [scope.value for scope in Scope if scope in allowed]
+        wrong = next((scope for scope in scopes if scope not in allowed), "")
+        nearest = difflib.get_close_matches(wrong[:_MAX_SCOPE], words, n=1)
+        advice = f" Did you mean {nearest[0]}?" if nearest else ""
+        message = f"scopes is {list(scopes)!r:.200}; it must be a list of one or more of {', '.join(words)}.{advice}"
         raise InvalidRequest(message, param="scopes")
     return tuple(scope for scope in Scope if scope in scopes)
 

@@ -20,7 +20,7 @@ from app.domain.errors import (
     QueueFull,
     TooLarge,
 )
-from tests.support.site import Site
+from tests.support.site import Site, Unit
 
 
 def _leaves(module: object, base: type[Exception]) -> list[type[Exception]]:
@@ -166,3 +166,29 @@ def test_a_missing_field_and_a_wrong_parameter(admin: httpx.Client) -> None:
         answer = admin.get(f"/admin/tenants?{query}")
         assert answer.status_code in {400, 422}
         assert answer.json()["error"]["param"] == query.partition("=")[0]
+
+
+def test_a_platform_key_on_a_tenants_route_is_told_the_way(site: Site, admin: httpx.Client) -> None:
+    inference = admin.post("/v1/completions", json={"prompt": "x"})
+    adapters = admin.get("/v1/adapters")
+    assert (inference.status_code, adapters.status_code) == (403, 403)
+    words = "This is a platform key; this route needs a tenant's key with the scope"
+    assert inference.json()["error"]["message"] == f"{words} inference."
+    assert adapters.json()["error"]["message"] == (
+        f"{words} adapters:read. The same route under /admin/tenants/TENANT accepts a platform key."
+    )
+
+
+def test_a_wrong_time_is_answered_with_an_example(admin: httpx.Client) -> None:
+    error = admin.get("/admin/usage", params={"from": "yesterday"}).json()["error"]
+    assert error["message"] == (
+        'The request is invalid. from is "yesterday", but must be a time such as 2026-11-29T10:00:00Z.'
+    )
+
+
+def test_a_mistyped_scope_is_answered_with_the_nearest(admin: httpx.Client, unit: Unit) -> None:
+    body = {"name": "x", "scopes": ["inference", "adapters:wirte"]}
+    error = admin.post(f"/admin/tenants/{unit.slug}/keys", json=body).json()["error"]
+    assert error["message"].endswith("usage:read. Did you mean adapters:write?")
+    unlike = admin.post(f"/admin/tenants/{unit.slug}/keys", json=body | {"scopes": ["root"]}).json()["error"]
+    assert unlike["message"].endswith("usage:read.")
