@@ -1,7 +1,6 @@
 """Mistakes of new users: one error on stderr that names the next step, and its exit code."""
 
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +71,9 @@ MISTAKES = [
     Mistake(["plan", "--base", "/models/llama"], 2, "Give", NOBODY),
     Mistake(["adapters", "import", "hf://org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT."),
     Mistake(["adapters", "import", f"hf://org/repo@{FULL_COMMIT}", "--adapter", "x"], 1, "TENORA_IMPORTS__HF"),
-    Mistake(["adapters", "import", "https://huggingface.co/org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT"),
+    Mistake(
+        ["adapters", "import", "https://huggingface.co/org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT"
+    ),
     Mistake(["adapters", "list"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
     Mistake(["generate", "hi"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
     Mistake(["limits"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
@@ -86,7 +87,7 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Key of the tenant ux-retail with the adapters quotes and pricing."""
     url, key = site
     home = str(tmp_path_factory.mktemp("none"))
@@ -95,7 +96,7 @@ def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: py
     scopes = [word for scope in ("inference", "adapters:read", "adapters:write") for word in ("--scope", scope)]
     for adapter in ("quotes", "pricing"):
         tenora("adapters", "push", str(adapter_folder), "--adapter", adapter, "--tenant", "ux-retail")
-    yield tenora.json("keys", "create", "x", "--tenant", "ux-retail", *scopes)["key"]
+    return tenora.json("keys", "create", "x", "--tenant", "ux-retail", *scopes)["key"]
 
 
 @pytest.fixture
