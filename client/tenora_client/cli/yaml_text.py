@@ -40,7 +40,12 @@ def _name(name: str) -> str:
 
 def _scalar(value: Any) -> str:
     # JSON escapes a character beyond 16 bits as a surrogate pair, which YAML would read as two characters.
-    return _PAIR.sub(lambda pair: f"\\U{ord(json.loads(f'"{pair[0]}"')):08x}", json.dumps(value))
+    return _PAIR.sub(_one_escape, json.dumps(value))
+
+
+def _one_escape(pair: "re.Match[str]") -> str:
+    character: str = json.loads('"' + pair[0] + '"')
+    return f"\\U{ord(character):08x}"
 
 
 _PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.ASCII)
