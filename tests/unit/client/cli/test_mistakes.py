@@ -12,8 +12,8 @@ from tests.support.mistaken_adapters import make_mistaken_folders
 FULL_COMMIT = "0123456789" * 4
 DEAD = "http://127.0.0.1:9"
 
-#: Who runs the command: a tenant's key, the platform's key, or nobody.
-TENANT, PLATFORM, NOBODY = "tenant", "platform", "nobody"
+#: Kind of the key that the command has.
+TENANT, PLATFORM, NO_KEY = "tenant", "platform", "none"
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ MISTAKES = [
     Mistake(["usage", "--by", "foo"], 2, "Write one of tenant, key, adapter", PLATFORM),
     Mistake(["usage", "--from", "yesterday"], 2, "such as", PLATFORM),
     Mistake(["prices", "set", "foo/bar", "--prompt", "1", "--output", "2"], 1, "`tenora tenants list`", PLATFORM),
-    Mistake(["plan", "--base", "/models/llama"], 2, "Give", NOBODY),
+    Mistake(["plan", "--base", "/models/llama"], 2, "Give", NO_KEY),
     Mistake(["adapters", "import", "hf://org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT."),
     Mistake(["adapters", "import", f"hf://org/repo@{FULL_COMMIT}", "--adapter", "x"], 1, "TENORA_IMPORTS__HF"),
     Mistake(
         ["adapters", "import", "https://huggingface.co/org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT"
     ),
-    Mistake(["adapters", "list"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
-    Mistake(["generate", "hi"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
-    Mistake(["limits"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
+    Mistake(["adapters", "list"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
+    Mistake(["generate", "hi"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
+    Mistake(["limits"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
     Mistake(["adaptors", "list"], 2, "Did you mean 'adapters'?"),
     Mistake(["adapters", "lst"], 2, "Did you mean 'list'?"),
     Mistake(["adapters", "list", "--tenat", "x"], 2, "--tenant"),
