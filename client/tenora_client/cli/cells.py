@@ -65,7 +65,7 @@ def _time(text: str) -> Optional[datetime]:
 
 def _age(at: datetime, now: datetime) -> str:
     """Return the distance in the largest unit that fits: ``3h ago``, or ``in 5d``."""
-    seconds = round((now - at).total_seconds())
+    seconds = int((now - at).total_seconds())
     size, unit = next((pair for pair in _AGES if abs(seconds) >= pair[0]), _AGES[-1])
     distance = f"{abs(seconds) // size}{unit}"
     return f"{distance} ago" if seconds >= 0 else f"in {distance}"

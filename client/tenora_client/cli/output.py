@@ -45,7 +45,7 @@ __all__ = [
 
 FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
-#: Narrowest column of a table, in characters. With less, each row is printed as lines of its own.
+#: Narrowest column of a table, in characters. With less, each row is printed as a record.
 _NARROWEST = 8
 
 #: Keys of a row that name it, the first that it has.

@@ -46,9 +46,16 @@ def usage(
     ] = None,
     start: Annotated[
         Optional[str],
-        typer.Option("--from", metavar="TIME", parser=moment, help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)"),
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            parser=moment,
+            help="Start of the period, such as 2026-11-01T00:00:00Z (default: 30 days before --to)",
+        ),
     ] = None,
-    end: Annotated[Optional[str], typer.Option("--to", metavar="TIME", parser=moment, help="End of the period (default: now)")] = None,
+    end: Annotated[
+        Optional[str], typer.Option("--to", metavar="TIME", parser=moment, help="End of the period (default: now)")
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values")] = False,
     url: Url = None,
     key: Key = None,

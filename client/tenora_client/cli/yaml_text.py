@@ -1,6 +1,7 @@
 """Write plain JSON data as YAML: block style, every text quoted as in JSON, which each YAML parser reads alike."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ def _lines(value: Any) -> Iterator[str]:
             yield f"- {first}"
             yield from (f"  {line}" for line in rest)
     else:
-        yield json.dumps(value)
+        yield _scalar(value)
 
 
 def _entry(head: str, value: Any) -> Iterator[str]:
@@ -28,13 +29,24 @@ def _entry(head: str, value: Any) -> Iterator[str]:
         yield head
         yield from (f"  {line}" for line in _lines(value))
     else:
-        yield f"{head} {json.dumps(value)}"
+        yield f"{head} {_scalar(value)}"
 
 
 def _name(name: str) -> str:
     # A plain word with a letter at its front is safe, except for YAML's words for true, false and null.
     plain = name.replace("_", "").isalpha() and name.isascii() and name.isidentifier()
-    return name if plain and name.lower() not in _RESERVED else json.dumps(name)
+    return name if plain and name.lower() not in _RESERVED else _scalar(name)
 
 
+def _scalar(value: Any) -> str:
+    # JSON escapes a character beyond 16 bits as a surrogate pair, which YAML would read as two characters.
+    return _PAIR.sub(_one_escape, json.dumps(value))
+
+
+def _one_escape(pair: "re.Match[str]") -> str:
+    character: str = json.loads('"' + pair[0] + '"')
+    return f"\\U{ord(character):08x}"
+
+
+_PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.ASCII)
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})

@@ -1,7 +1,6 @@
 """Mistakes of new users: one error on stderr that names the next step, and its exit code."""
 
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from tests.support.mistaken_adapters import make_mistaken_folders
 FULL_COMMIT = "0123456789" * 4
 DEAD = "http://127.0.0.1:9"
 
-#: Who runs the command: a tenant's key, the platform's key, or nobody.
-TENANT, PLATFORM, NOBODY = "tenant", "platform", "nobody"
+#: Kind of the key that the command has.
+TENANT, PLATFORM, NO_KEY = "tenant", "platform", "none"
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,15 @@ MISTAKES = [
     Mistake(["usage", "--by", "foo"], 2, "Write one of tenant, key, adapter", PLATFORM),
     Mistake(["usage", "--from", "yesterday"], 2, "such as", PLATFORM),
     Mistake(["prices", "set", "foo/bar", "--prompt", "1", "--output", "2"], 1, "`tenora tenants list`", PLATFORM),
-    Mistake(["plan", "--base", "/models/llama"], 2, "Give", NOBODY),
+    Mistake(["plan", "--base", "/models/llama"], 2, "Give", NO_KEY),
     Mistake(["adapters", "import", "hf://org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT."),
     Mistake(["adapters", "import", f"hf://org/repo@{FULL_COMMIT}", "--adapter", "x"], 1, "TENORA_IMPORTS__HF"),
-    Mistake(["adapters", "import", "https://huggingface.co/org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT"),
-    Mistake(["adapters", "list"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
-    Mistake(["generate", "hi"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
-    Mistake(["limits"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NOBODY),
+    Mistake(
+        ["adapters", "import", "https://huggingface.co/org/repo", "--adapter", "x"], 2, "Write hf://org/repo@COMMIT"
+    ),
+    Mistake(["adapters", "list"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
+    Mistake(["generate", "hi"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
+    Mistake(["limits"], 2, "Run `tenora login --url http://127.0.0.1:8000`", NO_KEY),
     Mistake(["adaptors", "list"], 2, "Did you mean 'adapters'?"),
     Mistake(["adapters", "lst"], 2, "Did you mean 'list'?"),
     Mistake(["adapters", "list", "--tenat", "x"], 2, "--tenant"),
@@ -86,7 +87,7 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Key of the tenant ux-retail with the adapters quotes and pricing."""
     url, key = site
     home = str(tmp_path_factory.mktemp("none"))
@@ -95,7 +96,7 @@ def tenant_key(site: tuple[str, str], adapter_folder: Path, tmp_path_factory: py
     scopes = [word for scope in ("inference", "adapters:read", "adapters:write") for word in ("--scope", scope)]
     for adapter in ("quotes", "pricing"):
         tenora("adapters", "push", str(adapter_folder), "--adapter", adapter, "--tenant", "ux-retail")
-    yield tenora.json("keys", "create", "x", "--tenant", "ux-retail", *scopes)["key"]
+    return tenora.json("keys", "create", "x", "--tenant", "ux-retail", *scopes)["key"]
 
 
 @pytest.fixture
