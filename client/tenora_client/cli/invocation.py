@@ -31,7 +31,7 @@ class Invocation:
 
     @property
     def is_structured(self) -> bool:
-        """Whether a program reads the result."""
+        """True if a program reads the result."""
         return self.output in ("json", "yaml", "name")
 
 
