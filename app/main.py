@@ -105,6 +105,9 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=openapi_document.operation_id,
+        servers=openapi_document.SERVERS,
+        openapi_tags=openapi_document.TAGS,
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
     )
     app.add_middleware(Idempotency, limits=settings.limits)
     app.add_middleware(RequestMiddleware, limits=settings.limits)

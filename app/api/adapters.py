@@ -23,17 +23,23 @@ Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of
 async def list_adapters(
     owner: Reader, gateway: GatewayDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AdapterOut]:
+    """Adapters are listed in the order of their creation.
+
+    Filters keep each adapter that has a version with all the given properties.
+    """
     page = await gateway.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[AdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}", summary="Show an adapter", responses=answers(404))
 async def get_adapter(adapter: str, owner: Reader, gateway: GatewayDep) -> AdapterOut:
+    """The answer has the adapter's version numbers, its aliases and its limits."""
     return AdapterOut.of(await gateway.adapters.get_adapter(owner.tenant, adapter))
 
 
 @router.patch("/{adapter}", summary="Set limits for all callers of an adapter", responses=answers(400, 404))
 async def update_adapter(adapter: str, body: AdapterPatch, owner: Writer, gateway: GatewayDep) -> AdapterOut:
+    """The limits hold for all callers together, recipients of shares included. Omitted limits stay unchanged."""
     limits = body.model_dump(exclude_unset=True)["limits"]
     return AdapterOut.of(await gateway.adapters.limit(owner.tenant, adapter, limits, actor=owner.caller.key_id))
 
@@ -47,12 +53,14 @@ async def list_versions(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[VersionOut]:
+    """Filters keep the versions that have all the given properties."""
     page = await gateway.adapters.list_versions(owner.tenant, adapter, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[VersionOut.of(version, gateway.base) for version in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/versions/{number}", summary="Show a version", responses=answers(404))
 async def get_version(adapter: str, number: Number, owner: Reader, gateway: GatewayDep) -> VersionOut:
+    """The answer has the version's state, manifest, provenance, labels, defaults and warnings."""
     return VersionOut.of(await gateway.adapters.get_version(owner.tenant, adapter, number), gateway.base)
 
 
@@ -64,6 +72,7 @@ async def get_version(adapter: str, number: Number, owner: Reader, gateway: Gate
 async def update_version(
     adapter: str, number: Number, body: VersionPatch, owner: Writer, gateway: GatewayDep
 ) -> VersionOut:
+    """Each field in the body is replaced as a whole. Files, number and digest of a version never change."""
     caller, changes = owner.caller, body.model_dump(exclude_unset=True)
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(

@@ -51,6 +51,16 @@ class CanaryPolicy(_Body):
         description="Maximum ratio of the 95th percentiles of time to first token (streamed answers); null: no maximum",
     )
 
+    @classmethod
+    def of(cls, policy: Policy) -> Self:
+        return cls(
+            steps=[CanaryStep(weight=step.weight, seconds=step.seconds) for step in policy.steps],
+            min_requests=policy.min_requests,
+            max_error_rate=policy.max_error_rate,
+            max_empty_rate=policy.max_empty_rate,
+            max_ttft_ratio=policy.max_ttft_ratio,
+        )
+
     def policy(self) -> Policy:
         return Policy(
             steps=tuple(Step(step.weight, step.seconds) for step in self.steps),
@@ -85,7 +95,7 @@ class CanaryOut(BaseModel):
         description="Metrics of the previous version in the current step; in a last step of 100%, since the start"
     )
     candidate: CanaryFiguresOut = Field(description="Metrics of the new version in the current step")
-    policy: dict[str, Any]
+    policy: CanaryPolicy
     step: int = Field(description="Index of the current step, or of the step in which it ended")
     step_started_at: datetime
     verdict: str | None = Field(description="Verdict while it runs: wait, advance, promote or breach")
@@ -103,7 +113,7 @@ class CanaryOut(BaseModel):
             state=canary.state.value,
             baseline=CanaryFiguresOut.of(canary.baseline, report.baseline),
             candidate=CanaryFiguresOut.of(canary.candidate, report.candidate),
-            policy=dict(canary.policy),
+            policy=CanaryPolicy.of(Policy.from_json(canary.policy)),
             step=canary.step,
             step_started_at=canary.step_started_at,
             verdict=None if verdict is None else verdict.decision.value,

@@ -36,12 +36,14 @@ Condition = Annotated[Precondition, Depends(_precondition)]
 async def list_aliases(
     adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[AliasOut]:
+    """An alias is a movable name of a version. The alias `default` answers for the adapter's plain name."""
     page = await gateway.aliases.list(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[AliasOut.of(alias) for alias in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{adapter}/aliases/{alias}", summary="Show an alias and its canary", responses=answers(404))
 async def get_alias(adapter: str, alias: str, owner: Reader, gateway: GatewayDep, response: Response) -> AliasReportOut:
+    """The header `etag` identifies this state of the alias. Send it as `If-Match` with a change."""
     return _tagged(await gateway.aliases.get(owner.tenant, adapter, alias), response)
 
 
@@ -59,6 +61,7 @@ async def put_alias(
     condition: Condition,
     response: Response,
 ) -> AliasReportOut:
+    """The change takes effect with the next request. Traffic split by weights stays stable for each value of `user`."""
     report, created = await gateway.aliases.set(
         owner.tenant,
         adapter,
@@ -75,6 +78,7 @@ async def put_alias(
     "/{adapter}/aliases/{alias}", status_code=204, summary="Delete an alias", responses=answers(400, 404, 409, 412)
 )
 async def delete_alias(adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition) -> None:
+    """Requests that name the alias get 404 from then on. The versions stay."""
     await gateway.aliases.delete(owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id)
 
 
@@ -86,6 +90,7 @@ async def delete_alias(adapter: str, alias: str, owner: Writer, gateway: Gateway
 async def rollback_alias(
     adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition, response: Response
 ) -> AliasReportOut:
+    """A second call undoes the first."""
     report = await gateway.aliases.roll_back(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )
@@ -103,6 +108,7 @@ async def list_alias_changes(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[AliasChangeOut]:
+    """Each change names the key that made it, or the canary."""
     page = await gateway.aliases.history(owner.tenant, adapter, alias, limit=limit, cursor=cursor)
     return ListOut(data=[AliasChangeOut.of(change) for change in page.data], next_cursor=page.next_cursor)
 
@@ -116,6 +122,10 @@ async def list_alias_changes(
 async def start_canary(
     adapter: str, alias: str, body: CanaryPut, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
+    """The server compares errors, empty answers and latency of both versions in each step.
+
+    A breach moves all traffic back.
+    """
     report = await gateway.canaries.start(
         owner.tenant,
         adapter,
@@ -132,6 +142,7 @@ async def start_canary(
     "/{adapter}/aliases/{alias}/canary", summary="Show an alias's canary and its metrics", responses=answers(404)
 )
 async def get_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDep) -> CanaryOut:
+    """The answer has the running canary, or else the last one, with the metrics of its current step."""
     return CanaryOut.of(await gateway.canaries.get(owner.tenant, adapter, alias))
 
 
@@ -143,6 +154,7 @@ async def get_canary(adapter: str, alias: str, owner: Reader, gateway: GatewayDe
 async def cancel_canary(
     adapter: str, alias: str, owner: Writer, gateway: GatewayDep, condition: Condition
 ) -> CanaryOut:
+    """The alias gets its baseline back with the next request."""
     report = await gateway.canaries.cancel(
         owner.tenant, adapter, alias, precondition=condition, actor=owner.caller.key_id
     )

@@ -42,6 +42,10 @@ async def authenticate(request: Request) -> Caller:
     return caller
 
 
+#: Scope that each dependency requires, for the OpenAPI document.
+SCOPES: dict[Callable[..., object], Scope] = {}
+
+
 @cache
 def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """Build a dependency that returns the caller and requires a scope.
@@ -63,6 +67,7 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
             _note_use(request, caller)
         return caller
 
+    SCOPES[dependency] = scope
     return dependency
 
 
@@ -106,6 +111,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
             raise Forbidden(f"The key lacks the scope {scope.value}.")
         return Owner(caller, tenant)
 
+    SCOPES[dependency] = scope
     return dependency
 
 

@@ -115,6 +115,7 @@ class DeletionOut(BaseModel):
 async def delete_version(
     adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response, force: Force = False
 ) -> DeletionOut:
+    """Names and lists stop showing the version at once. The report in the answer says when each copy is gone."""
     actor = owner.caller.key_id
     return _accepted(
         await gateway.deletions.delete_version(owner.tenant, adapter, number, force=force, actor=actor),
@@ -129,6 +130,7 @@ async def delete_version(
 async def delete_adapter(
     adapter: str, owner: Writer, gateway: GatewayDep, response: Response, force: Force = False
 ) -> DeletionOut:
+    """Names and lists stop showing the adapter at once. The report in the answer says when each copy is gone."""
     actor = owner.caller.key_id
     return _accepted(
         await gateway.deletions.delete_adapter(owner.tenant, adapter, force=force, actor=actor), owner, response
@@ -143,6 +145,7 @@ async def delete_adapter(
 async def retire_version(
     adapter: str, number: Number, body: RetireRequest, owner: Writer, gateway: GatewayDep, force: Force = False
 ) -> VersionOut:
+    """The version stays, with its files, and can be restored. Running requests end normally."""
     actor = owner.caller.key_id
     return VersionOut.of(
         await gateway.retirement.retire(owner.tenant, adapter, number, reason=body.reason, force=force, actor=actor),
@@ -156,6 +159,7 @@ async def retire_version(
     responses=answers(404, 409),
 )
 async def restore_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> VersionOut:
+    """The version serves requests again. If retiring it removed the alias `default`, the alias comes back."""
     caller = owner.caller
     admin = Scope.ADMIN in caller.scopes
     return VersionOut.of(
@@ -168,6 +172,7 @@ async def restore_version(adapter: str, number: Number, owner: Writer, gateway: 
 async def list_deletions(
     owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
+    """A deletion stays in this list after it has finished."""
     page = await gateway.deletions.list_all(tenant=owner.tenant, limit=limit, cursor=cursor)
     shown = [DeletionOut.of(report, platform=_admin(owner)) for report in page.data]
     return ListOut(data=shown, next_cursor=page.next_cursor)
@@ -175,6 +180,7 @@ async def list_deletions(
 
 @own.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
 async def get_deletion(deletion: str, owner: Reader, gateway: GatewayDep) -> DeletionOut:
+    """The report lists each node's engine and disk, and the time at which they were verified to hold nothing."""
     return DeletionOut.of(await gateway.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
 
 
@@ -182,12 +188,14 @@ async def get_deletion(deletion: str, owner: Reader, gateway: GatewayDep) -> Del
 async def list_all_deletions(
     gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[DeletionOut]:
+    """This list has the deletions of all tenants, and those of `tenora gc`."""
     page = await gateway.deletions.list_all(tenant=None, limit=limit, cursor=cursor)
     return ListOut(data=[DeletionOut.of(report, platform=True) for report in page.data], next_cursor=page.next_cursor)
 
 
 @everyones.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
 async def get_any_deletion(deletion: str, gateway: GatewayDep) -> DeletionOut:
+    """The report also names nodes and blobs, which tenants do not see."""
     return DeletionOut.of(await gateway.deletions.get(deletion, tenant=None), platform=True)
 
 

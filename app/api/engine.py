@@ -25,10 +25,12 @@ Shown = Annotated[
     dependencies=[Depends(require(Scope.ADMIN))],
 )
 async def get_engine(gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
+    """Each server has its own engine. The answer also lists all servers on the same registry."""
     view, peers = await gateway.engine_view.whole(limit), await gateway.nodes.peers()
     return EngineOut.of(view, gateway.limits.accounts.health, peers)
 
 
 @router.get("/v1/engine", summary="Show where the tenant's adapters are loaded, and its requests", responses=answers())
 async def get_own_engine(owner: Reader, gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> OwnEngineOut:
+    """The answer has nothing of other tenants, except that shared adapters show where they are loaded."""
     return OwnEngineOut.of(await gateway.engine_view.own(owner.tenant, limit))

@@ -12,8 +12,10 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from app.api.auth import Admin, GatewayDep, Owner, authenticate, require_owner
+from app.api.openapi_components import event_stream, reference
 from app.api.schemas import answers
 from app.api.streaming import EventResponse
 from app.domain.access import Scope
@@ -35,8 +37,37 @@ After = Annotated[
 LastEventId = Annotated[
     str | None, Header(description="Id of the last event received, sent by a client that reconnects")
 ]
+
+
+class EventOut(BaseModel):
+    """An event of the feed. The event's type is also in the field `event` of the server-sent event."""
+
+    id: int | None = Field(description="Id to resume from; null for an event of the engine")
+    at: datetime
+    type: str = Field(description="Action, such as `version.publish` or `alias.move`; `engine.load` and others")
+    tenant: str | None = Field(description="Slug of the owner; null for an event of the platform")
+    subject: str = Field(description="Name of the changed object")
+    actor: str | None = Field(description="Id of the key that made the change")
+    before: Any = Field(description="State before the change, if the event has it")
+    after: Any = Field(description="State after the change, if the event has it")
+    node: str | None = Field(description="Server of an event of the engine")
+    seconds: float | None = Field(description="Duration of a load, in seconds")
+
+
+class FeedEndOut(BaseModel):
+    """Last event of a feed that the server ends. Its type is `end`."""
+
+    reason: str
+
+
+#: Data of a feed's events, by the component's name.
+FEED: dict[str, Any] = {"FeedEventData": EventOut | FeedEndOut}
+_EVENTS = event_stream(reference("FeedEventData"), "Events, each with its `id` and type in the field `event`")
 _STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {}}, "description": "Events, until the client or the server ends the stream"}
+    200: {
+        "content": {"text/event-stream": {"schema": _EVENTS}},
+        "description": "Events, until the client or the server ends the stream",
+    }
 }
 
 
@@ -54,6 +85,11 @@ async def stream_all_events(
     last_event_id: LastEventId = None,
     tenant: Annotated[str | None, Query(description="Show only events of this tenant")] = None,
 ) -> Response:
+    """Send `Last-Event-ID` to resume after a disconnect.
+
+    Events of the engine have no id and cannot be replayed. The feed's last event has the type `end` and gives a
+    reason.
+    """
     audience = Audience()
     if tenant is not None:
         audience = Audience(tenant, (await gateway.tenants.get(tenant)).created_at)
@@ -70,6 +106,10 @@ async def stream_all_events(
 async def stream_events(
     request: Request, owner: Reader, gateway: GatewayDep, after: After = None, last_event_id: LastEventId = None
 ) -> Response:
+    """The feed has the events of the tenant's adapters, without those about its keys.
+
+    It resumes like the feed of all events.
+    """
     since = (await gateway.tenants.get(owner.tenant)).created_at
     audience = Audience(owner.tenant, since, whole=False)
     after = _from(last_event_id, after)

@@ -76,7 +76,10 @@ async def _send_chunks(file: BinaryIO, send: Send) -> None:
         **answers(404),
         200: {
             "description": "Bytes of the file, with their SHA-256 in `repr-digest`",
-            "content": {_BINARY: {}, "application/json": {}},
+            "content": {
+                _BINARY: {"schema": {"type": "string", "format": "binary"}},
+                "application/json": {"schema": {"type": "object"}},
+            },
         },
     },
 )
@@ -87,4 +90,5 @@ async def download_version_file(
     owner: Reader,
     gateway: GatewayDep,
 ) -> Response:
+    """The bytes are those of the upload. The header `repr-digest` has their SHA-256."""
     return FileAnswer(await gateway.export.open(owner.tenant, adapter, number, name))

@@ -26,6 +26,7 @@ class Readiness(BaseModel):
 @router.get("", include_in_schema=False)
 @router.get("/live", summary="Liveness: whether the process answers")
 async def get_liveness() -> Liveness:
+    """Restart a server whose process does not answer."""
     return Liveness()
 
 
@@ -35,6 +36,7 @@ async def get_liveness() -> Liveness:
     responses={503: {"model": Readiness, "description": "Not ready; `checks` names what is missing"}},
 )
 async def get_readiness(gateway: GatewayDep, response: Response) -> Readiness:
+    """Take a server that is not ready out of the load balancer. It needs no restart."""
     problems = await gateway.readiness.problems()
     limitations = gateway.readiness.limitations
     checks = {name: problem or limitations.get(name, "ok") for name, problem in problems.items()}

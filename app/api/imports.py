@@ -40,6 +40,10 @@ class ImportRequest(BaseModel):
 async def import_version(
     adapter: str, body: ImportRequest, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
+    """The server fetches the two files by itself and treats them like an upload.
+
+    The settings list the allowed sources.
+    """
     options = publish_options(body.options, request, owner, gateway.settings.limits, source={"kind": "import"})
     published = await gateway.imports.run(owner.tenant, adapter, body.source, options, actor=owner.caller.key_id)
     return version_answer(

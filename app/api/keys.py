@@ -32,6 +32,7 @@ Tenant = Annotated[str | None, Depends(_tenant_of)]
 async def create_key(
     body: KeyCreate, tenant: Tenant, caller: Admin, gateway: GatewayDep, request: Request, response: Response
 ) -> NewKeyOut:
+    """The answer is the only one that has the key itself. The server stores only an HMAC of it."""
     new = await gateway.keys.create(
         tenant,
         name=body.name,
@@ -48,17 +49,20 @@ async def create_key(
 async def list_keys(
     tenant: Tenant, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
+    """Keys are listed by their public ids. No answer of this route has a key itself."""
     page = await gateway.keys.list(tenant, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
 @router.patch("/{key_id}", summary="Set or lift a key's restrictions", responses=answers(400, 404))
 async def update_key(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> KeyOut:
+    """Omitted restrictions stay unchanged; null lifts one."""
     return KeyOut.of(await gateway.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=answers(404))
 async def revoke_key(key_id: str, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> None:
+    """The key stops working within a second on every server. Its running answers end with an error."""
     await gateway.keys.revoke(tenant, key_id, actor=caller.key_id)
 
 
@@ -77,6 +81,7 @@ async def rotate_key(
     response: Response,
     body: KeyRotate = _DEFAULT_ROTATION,
 ) -> NewKeyOut:
+    """The new key has the old one's name, scopes and restrictions."""
     new = await gateway.keys.rotate(tenant, key_id, grace_s=body.grace_s, actor=caller.key_id)
     response.headers["location"] = f"{request.url.path.removesuffix(f'/{key_id}/rotate')}/{new.key.id}"
     return NewKeyOut.made(new.key, new.text)

@@ -53,6 +53,7 @@ class LimitReportOut(BaseModel):
     "/v1/limits", summary="Show the limits of the key and its tenant, with usage and remainder", responses=answers()
 )
 async def get_limits(caller: Annotated[Caller, Depends(authenticate)], gateway: GatewayDep) -> LimitReportOut:
+    """The lists have the limits that are set. Their use includes the maximum of running requests."""
     tenant_of(caller)
     remaining = await gateway.limits.left(caller)
     shown = {holder: [LimitStatusOut.of(left) for left in lefts] for holder, lefts in remaining.items()}

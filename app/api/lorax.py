@@ -9,11 +9,12 @@ from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.services.serving.inference import Served
 
-router = APIRouter(tags=["LoRAX"], route_class=PlainRoute)
+router = APIRouter(tags=["lorax"], route_class=PlainRoute)
 
 
 @router.post("/generate", response_model=None, summary="Generate a text", openapi_extra=GENERATE)
 async def generate(request: Request) -> Response:
+    """The answer comes as a whole. Errors have LoRAX's envelope."""
     return answer_response(await _served(request, stream=False))
 
 
@@ -25,6 +26,7 @@ async def generate(request: Request) -> Response:
     openapi_extra=GENERATE_STREAM,
 )
 async def generate_stream(request: Request) -> Response:
+    """One event comes for each token. The last one has the whole text."""
     return answer_response(await _served(request, stream=True))
 
 
@@ -36,6 +38,7 @@ async def generate_stream(request: Request) -> Response:
 )
 async def generate_compat(request: Request) -> Response:
     # LoRAX wraps a non-streamed answer in a list on this route, and its client unwraps it.
+    """The published lorax-client uses this route. A whole answer comes in an array of one element."""
     return answer_response(await _served(request, stream=None), in_list=True)
 
 

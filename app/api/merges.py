@@ -60,6 +60,7 @@ class MergeRequest(BaseModel):
 async def merge_versions(
     adapter: str, body: MergeRequest, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
+    """The result goes through the checks of an upload. No alias moves unless `options.alias` names one."""
     # A merge is untested: move no alias unless the publisher names one.
     options = publish_options(
         body.options, request, owner, gateway.settings.limits, source={"kind": "merge"}, default_alias=None

@@ -10,16 +10,18 @@ from app.api.streaming import answer_response
 from app.services.bodies.anthropic import messages_request
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1/messages", tags=["Anthropic"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1/messages", tags=["anthropic"], route_class=PlainRoute)
 
 
 @router.post("", response_model=None, summary="Answer a conversation", openapi_extra=MESSAGES)
 async def create_message(request: Request) -> Response:
+    """Works with the published anthropic SDK. A request with `stream` gets Anthropic's events."""
     return answer_response(await run(request, _answer))
 
 
 @router.post("/count_tokens", response_model=None, summary="Count the tokens of a prompt", openapi_extra=COUNT_TOKENS)
 async def count_message_tokens(request: Request) -> Response:
+    """The number is that of the prompt as the version's chat template renders it. The engine does no work."""
     return answer_response(await run(request, _count))
 
 

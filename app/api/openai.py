@@ -10,16 +10,21 @@ from app.api.streaming import answer_response
 from app.engine.port import Endpoint
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 
 
 @router.post("/completions", response_model=None, summary="Continue a text", openapi_extra=COMPLETION)
 async def create_completion(request: Request) -> Response:
+    """Works with the published openai SDK. A request with `stream` gets events, each with more of the text."""
     return await _answer(request, Endpoint.COMPLETIONS)
 
 
 @router.post("/chat/completions", response_model=None, summary="Answer a conversation", openapi_extra=CHAT)
 async def create_chat_completion(request: Request) -> Response:
+    """Works with the published openai SDK.
+
+    The chat template is the version's, or else the base model's. A request with `stream` gets events.
+    """
     return await _answer(request, Endpoint.CHAT)
 
 

@@ -7,20 +7,49 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 
-from app.api.errors import ANTHROPIC_PATHS, LORAX_PATHS
+from app.api import events
+from app.api.auth import SCOPES
 from app.api.idempotency import PATHS
-from app.api.openapi_names import component_name, name_components
-from app.api.schemas import ERRORS, AnthropicErrorResponse, ErrorResponse, LoraxErrorResponse
+from app.api.inference_schemas import components
+from app.api.openapi_components import reference, schemas_of
+from app.api.openapi_errors import error_reference, error_responses
+from app.api.openapi_examples import add_examples
+from app.api.openapi_headers import HEADERS, header, success_headers
+from app.api.openapi_names import name_components
+from app.api.upload_schemas import PublishOptions
+from app.domain.access import Scope
 from app.services.access.idempotency import HEADER
+
+#: Base of all paths.
+SERVERS: list[dict[str, Any]] = [{"url": "/", "description": "This server"}]
+
+#: Tags of operations, in the order of the documentation.
+TAGS: list[dict[str, Any]] = [
+    {"name": "openai", "description": "OpenAI's API: completions, chats, Responses and models."},
+    {"name": "anthropic", "description": "Anthropic's API: Messages."},
+    {"name": "lorax", "description": "LoRAX's API, as the published lorax-client uses it."},
+    {"name": "tokens", "description": "The tokenizer: tokens of a prompt, and the text of tokens."},
+    {"name": "adapters", "description": "Adapters and their versions: publish, describe, retire and delete."},
+    {"name": "aliases", "description": "Movable names of versions, split traffic and canaries."},
+    {"name": "sharing", "description": "Adapters that other tenants may use."},
+    {"name": "pins", "description": "Engine slots that are reserved for a version."},
+    {"name": "deletions", "description": "Reports of deletions: which copies are verified as gone."},
+    {"name": "events", "description": "Feeds of changes, as server-sent events."},
+    {"name": "usage", "description": "Usage reports, and limits with what is left of them."},
+    {"name": "tenants", "description": "Business units that own adapters, keys and limits."},
+    {"name": "keys", "description": "API keys of tenants and of the platform."},
+    {"name": "prices", "description": "Prices of tokens."},
+    {"name": "engine", "description": "Status of the engine: slots, tiers, queues and load times."},
+    {"name": "operations", "description": "Probes and metrics."},
+]
 
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer tnr_...`"},
-    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "`x-api-key: tnr_...`"},
 }
-_SECURITY: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
 
 _IDEMPOTENCY = {
     "name": HEADER,
@@ -31,6 +60,25 @@ _IDEMPOTENCY = {
     "first answer without running it twice. A different request with the same key gets 409.",
 }
 
+_PARAMETERS = {
+    "adapter": "Name of the adapter",
+    "alias": "Name of the alias",
+    "deletion": "Id of the deletion",
+    "key_id": "Public id of the key",
+    "model": "`default`, `base` or `tenant/adapter`",
+    "model_id": "Name of the model, in any form that `model` accepts",
+    "owner": "Slug of the tenant that shares the adapter",
+    "recipient": "Slug of the tenant that the adapter is shared with",
+    "response_id": "Id of a response",
+    "tenant": "Slug of the tenant",
+}
+
+#: Bodies with ``options`` of a publication.
+_PUBLISHING = ("ImportRequest", "MergeRequest", "UploadCreate")
+#: Scope by the tag of routes that check their key themselves.
+_SCOPE_OF_TAG = dict.fromkeys(("openai", "anthropic", "lorax", "tokens"), Scope.INFERENCE)
+_TENANT_PATH = "/admin/tenants/{tenant}/"
+
 
 def operation_id(route: APIRoute) -> str:
     """Return the id of a route's operation: the name of its function in camel case.
@@ -39,11 +87,11 @@ def operation_id(route: APIRoute) -> str:
     ``listTenantAdapters`` under ``/admin/tenants/{tenant}``.
     """
     verb, *words = route.name.split("_")
-    if route.path.startswith("/admin/tenants/{tenant}/"):
+    if route.path.startswith(_TENANT_PATH):
         words.insert(0, "tenant")
     elif route.path.startswith("/admin/keys"):
         words.insert(0, "platform")
-    return verb + "".join(word.capitalize() for word in words)
+    return _camel_case(verb, *words)
 
 
 def install(app: FastAPI) -> None:
@@ -52,40 +100,96 @@ def install(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _complete(from_routes())
+            routes = {route.unique_id: route for route in app.routes if isinstance(route, APIRoute)}
+            _complete(from_routes(), routes)
         # FastAPI caches the document and returns the same object to every caller.
         return from_routes()
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _complete(document: dict[str, Any]) -> None:
-    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+def _complete(document: dict[str, Any], routes: dict[str, APIRoute]) -> None:
+    parts = document["components"]
+    for name, schema in (components() | schemas_of(events.FEED | {"PublishOptions": PublishOptions})).items():
+        parts["schemas"].setdefault(name, schema)
+    for name in _PUBLISHING:
+        parts["schemas"][name]["properties"]["options"] = reference("PublishOptions")
     name_components(document)
+    parts["securitySchemes"], parts["headers"] = _SECURITY_SCHEMES, HEADERS
     for path, method, operation in _operations(document):
-        errors: list[int] = []
+        route = routes[operation["operationId"]]
         if "401" in operation["responses"]:
-            operation["security"] = _SECURITY
+            _secure(path, operation, _scope_of(route))
+        else:
+            operation["security"] = []
         if method == "post" and PATHS.fullmatch(path):
             operation.setdefault("parameters", []).append(_IDEMPOTENCY)
-            errors += [400, 409]
-        if "requestBody" in operation:
-            errors += [400, 413, 415]
-        envelope = _envelope(path)
-        content = {
-            "application/json": {"schema": {"$ref": f"#/components/schemas/{component_name(envelope.__name__)}"}}
-        }
-        for status in errors:
-            operation["responses"].setdefault(str(status), {"description": ERRORS[status], "content": content})
+        for parameter in operation.get("parameters", ()):
+            if "description" not in parameter:
+                parameter["description"] = _PARAMETERS[parameter["name"]]
+        _complete_responses(path, operation, route)
+    answers = [answer for *_, operation in _operations(document) for answer in operation["responses"].values()]
+    parts["responses"] = error_responses(answer["$ref"] for answer in answers if "$ref" in answer)
+    add_examples(document)
 
 
-def _envelope(path: str) -> type[BaseModel]:
-    if path in LORAX_PATHS:
-        return LoraxErrorResponse
-    return AnthropicErrorResponse if path in ANTHROPIC_PATHS else ErrorResponse
+def _complete_responses(path: str, operation: dict[str, Any], route: APIRoute) -> None:
+    responses: dict[str, Any] = operation["responses"]
+    replayed = any(item["name"] == HEADER for item in operation.get("parameters", ()))
+    errors = {int(status) for status in responses if status >= "400" and path != "/health/ready"}
+    errors |= {400, 409} if replayed else set()
+    errors |= {400, 413, 415} if "requestBody" in operation else set()
+    for status, response in responses.items():
+        if status < "400":
+            response["headers"] = success_headers(_camel_case(*route.name.split("_")), status)
+            if replayed:
+                response["headers"] |= dict([header("Replayed")])
+    for error in errors:
+        responses[str(error)] = error_reference(path, error)
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _secure(path: str, operation: dict[str, Any], scope: Scope | None) -> None:
+    """Add the security requirement, the scope, and a sentence about both."""
+    operation["security"] = [{scheme: []} for scheme in _SECURITY_SCHEMES]
+    # Linters accept scopes in `security` for OAuth only.
+    operation["x-required-scope"] = None if scope is None else scope.value
+    operation["description"] = f"{operation['description']}\n\n{_sentence(path, scope)}"
+
+
+def _sentence(path: str, scope: Scope | None) -> str:
+    if scope is None:
+        return "Needs a tenant's key with any scope."
+    if scope is Scope.ADMIN:
+        return "Needs a platform key with the scope `admin`."
+    if scope is Scope.METRICS:
+        return "Needs a platform key with the scope `metrics` or `admin`, unless the settings open the route."
+    if path.startswith(_TENANT_PATH):
+        return f"Needs a platform key, or a key of this tenant with the scope `{scope.value}`."
+    return f"Needs a tenant's key with the scope `{scope.value}`."
+
+
+def _scope_of(route: APIRoute) -> Scope | None:
+    """Return the scope of the route's dependencies. Routes without one check the key by themselves."""
+    found = [SCOPES[call] for call in _calls(route.dependant) if call in SCOPES]
+    if found:
+        return found[0]
+    if route.path == "/metrics":
+        return Scope.METRICS
+    return _SCOPE_OF_TAG.get(str(route.tags[0]))
+
+
+def _calls(dependant: Dependant) -> Iterator[Any]:
+    for dependency in dependant.dependencies:
+        yield dependency.call
+        yield from _calls(dependency)
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
+
+
+def _camel_case(first: str, *words: str) -> str:
+    return first + "".join(word.capitalize() for word in words)

@@ -20,7 +20,7 @@ def component_name(name: str) -> str:
 
 
 def name_components(document: dict[str, Any]) -> None:
-    """Rename components with their references, and drop pydantic's titles, from which generators derive names.
+    """Rename components with their references. Drop defaults of null, and titles, from which generators derive names.
 
     Raises:
         ValueError: two components would get the same name.
@@ -46,6 +46,8 @@ def _rename(node: Any, names: dict[str, str]) -> None:
 def _rename_schema(node: dict[str, Any], names: dict[str, str]) -> None:
     if isinstance(node.get("title"), str):
         del node["title"]
+    if node.get("default", "") is None:
+        del node["default"]
     reference = node.get("$ref")
     if isinstance(reference, str):
         name = reference.removeprefix(_COMPONENTS)

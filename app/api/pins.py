@@ -75,6 +75,7 @@ class PlacementOut(BaseModel):
     responses={**answers(404, 409), 200: {"model": PinOut, "description": "The version is pinned already"}},
 )
 async def pin_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep, response: Response) -> PinOut:
+    """The engine loads the version within about a second and never evicts it. The tenant's quota caps pinned slots."""
     caller = owner.caller
     stored_pin, created = await gateway.pins.pin(
         owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes
@@ -90,10 +91,12 @@ async def pin_version(adapter: str, number: Number, owner: Writer, gateway: Gate
     responses=answers(404),
 )
 async def unpin_version(adapter: str, number: Number, owner: Writer, gateway: GatewayDep) -> None:
+    """The version stays loaded until the engine needs its slot."""
     caller = owner.caller
     await gateway.pins.unpin(owner.tenant, adapter, number, actor=caller.key_id, admin=Scope.ADMIN in caller.scopes)
 
 
 @router.get("", summary="List pins and preloads", responses=answers())
 async def list_pins(gateway: GatewayDep) -> PlacementOut:
+    """Preloads are the entries of `TENORA_PRELOAD`, with the versions that they stood for at the start."""
     return PlacementOut.of(await gateway.pins.placement())

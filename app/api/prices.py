@@ -44,6 +44,7 @@ class PricesOut(BaseModel):
 
 @router.get("", summary="List prices per million tokens", responses=answers())
 async def list_prices(gateway: GatewayDep) -> PricesOut:
+    """A price applies to `default`, to the base model as `base`, or to one adapter as `tenant/adapter`."""
     prices = await gateway.limits.prices.list()
     return PricesOut(
         currency=gateway.settings.currency, data=[PriceOut.of(model, price) for model, price in prices.items()]
@@ -52,9 +53,11 @@ async def list_prices(gateway: GatewayDep) -> PricesOut:
 
 @router.put("/{model:path}", summary="Set a price for future requests", responses=answers(400, 404))
 async def put_price(model: str, body: PricePut, caller: Admin, gateway: GatewayDep) -> PriceOut:
+    """Prices are decimals per million tokens. Running requests keep the price at their arrival."""
     return PriceOut.of(model, await gateway.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
 
 
 @router.delete("/{model:path}", status_code=204, summary="Delete a price", responses=answers(404))
 async def delete_price(model: str, caller: Admin, gateway: GatewayDep) -> None:
+    """Requests for the adapter cost the price of `default` from then on."""
     await gateway.limits.prices.unset(model, actor=caller.key_id)

@@ -12,14 +12,15 @@ from app.domain.errors import NotFound
 from app.services.bodies.responses import responses_request
 from app.services.serving.inference import Served
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=PlainRoute)
+router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 
 #: Routes of stored responses, of which there are none.
-stored = APIRouter(prefix="/v1/responses", tags=["OpenAI"])
+stored = APIRouter(prefix="/v1/responses", tags=["openai"])
 
 
 @router.post("/responses", response_model=None, summary="Answer a list of items", openapi_extra=RESPONSES)
 async def create_response(request: Request) -> Response:
+    """Works with the published openai SDK. Nothing is stored, so each request brings its whole conversation."""
     return answer_response(await run(request, _respond))
 
 
@@ -32,6 +33,7 @@ async def _respond(call: Call) -> Served:
 
 @stored.get("/{response_id}", response_model=None, status_code=404, summary="Refuse: no response is stored")
 async def get_response(_: InferenceCaller, response_id: str) -> None:
+    """Every request gets 404, because this server stores no responses. Keep the answer of POST /v1/responses."""
     raise NotFound(
         f"There is no response {response_id[:80]!r}: this server stores none. Keep the answer of POST /v1/responses.",
         param="response_id",

@@ -111,6 +111,10 @@ class SharedVersionOut(BaseModel):
 async def share_adapter(
     adapter: str, recipient: str, owner: Writer, gateway: GatewayDep, response: Response
 ) -> ShareOut:
+    """The recipient names the adapter `owner/adapter`.
+
+    It can read its ready versions, but not their files or provenance.
+    """
     caller = owner.caller
     stored_share, created = await gateway.sharing.share(
         owner.tenant, adapter, recipient, actor=caller.key_id, must_exist=Scope.ADMIN in caller.scopes
@@ -126,6 +130,7 @@ async def share_adapter(
     responses=answers(404),
 )
 async def unshare_adapter(adapter: str, recipient: str, owner: Writer, gateway: GatewayDep) -> None:
+    """The recipient's requests for the adapter get 404 from then on."""
     await gateway.sharing.unshare(owner.tenant, adapter, recipient, actor=owner.caller.key_id)
 
 
@@ -133,6 +138,7 @@ async def unshare_adapter(adapter: str, recipient: str, owner: Writer, gateway: 
 async def list_shares(
     adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[ShareOut]:
+    """Recipients are sorted by slug. A platform key also sees whether each recipient exists."""
     page = await gateway.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
     return ListOut(data=[ShareOut.of(share, owner.caller) for share in page.data], next_cursor=page.next_cursor)
 
@@ -141,12 +147,14 @@ async def list_shares(
 async def list_shared_adapters(
     reader: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[SharedAdapterOut]:
+    """Each adapter is named `owner/adapter`, as in requests."""
     page = await gateway.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
     return ListOut(data=[SharedAdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 
 @shared.get("/{owner}/{adapter}", summary="Show a shared adapter", responses=answers(404))
 async def get_shared_adapter(owner: str, adapter: str, reader: Reader, gateway: GatewayDep) -> SharedAdapterOut:
+    """The answer has the ready versions and the aliases that point at them."""
     return SharedAdapterOut.of(await gateway.sharing.get_shared(reader.tenant, owner, adapter))
 
 
@@ -163,6 +171,7 @@ async def list_shared_versions(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ListOut[SharedVersionOut]:
+    """Versions that are not ready are not shown."""
     page = await gateway.sharing.list_shared_versions(reader.tenant, owner, adapter, limit=limit, cursor=cursor)
     data = [SharedVersionOut.of(owner, version) for version in page.data]
     return ListOut(data=data, next_cursor=page.next_cursor)
@@ -174,4 +183,5 @@ async def list_shared_versions(
 async def get_shared_version(
     owner: str, adapter: str, number: Number, reader: Reader, gateway: GatewayDep
 ) -> SharedVersionOut:
+    """The answer has no provenance, manifest or defaults, which belong to the owner."""
     return SharedVersionOut.of(owner, await gateway.sharing.get_shared_version(reader.tenant, owner, adapter, number))

@@ -17,6 +17,7 @@ router = APIRouter(prefix="/admin/tenants", tags=["tenants"], dependencies=[Depe
 
 @router.post("", status_code=201, summary="Add a tenant", responses=answers(400, 409))
 async def create_tenant(body: TenantCreate, caller: Admin, gateway: GatewayDep, response: Response) -> TenantOut:
+    """A tenant is a business unit: the owner of adapters, keys and limits. Its slug never changes."""
     weight = 1.0 if body.weight is None else body.weight
     tenant = await gateway.tenants.create(body.slug, name=body.name, weight=weight, actor=caller.key_id)
     response.headers["location"] = f"/admin/tenants/{tenant.slug}"
@@ -25,12 +26,14 @@ async def create_tenant(body: TenantCreate, caller: Admin, gateway: GatewayDep, 
 
 @router.get("", summary="List tenants", responses=answers(400))
 async def list_tenants(gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
+    """Tenants are listed in the order of their creation."""
     page = await gateway.tenants.list(limit=limit, cursor=cursor)
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 
 @router.get("/{tenant}", summary="Show a tenant and its use of the quota", responses=answers(404))
 async def get_tenant(tenant: str, gateway: GatewayDep) -> TenantUsageOut:
+    """The answer has the tenant's quota, limits and weight, and what it keeps."""
     return TenantUsageOut.using(*await gateway.tenants.usage(tenant))
 
 
@@ -39,6 +42,7 @@ async def get_tenant(tenant: str, gateway: GatewayDep) -> TenantUsageOut:
 )
 async def update_tenant(tenant: str, body: TenantPatch, caller: Admin, gateway: GatewayDep) -> TenantOut:
     # Distinguish null, which lifts limits, from a field that was not sent.
+    """Omitted fields stay unchanged. `disabled` refuses all keys of the tenant within a second."""
     fields = body.model_dump(exclude_unset=True)
     changed = await gateway.tenants.update(
         tenant,
@@ -54,6 +58,7 @@ async def update_tenant(tenant: str, body: TenantPatch, caller: Admin, gateway: 
 
 @router.delete("/{tenant}", status_code=204, summary="Delete a tenant without adapters", responses=answers(404, 409))
 async def delete_tenant(tenant: str, caller: Admin, gateway: GatewayDep) -> None:
+    """Its keys stop working within a second. Delete the tenant's adapters first."""
     await gateway.tenants.delete(tenant, actor=caller.key_id)
 
 
@@ -61,5 +66,6 @@ async def delete_tenant(tenant: str, caller: Admin, gateway: GatewayDep) -> None
 async def get_quota(
     owner: Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))], gateway: GatewayDep
 ) -> QuotaReportOut:
+    """The answer compares what the tenant keeps with what it may keep."""
     tenant, used = await gateway.tenants.usage(owner.tenant)
     return QuotaReportOut(quota=QuotaOut.of(tenant.quota), used=QuotaUseOut.of(used))

@@ -14,11 +14,13 @@ router = APIRouter(prefix="/v1", tags=["tokens"], route_class=PlainRoute)
 
 @router.post("/tokenize", response_model=None, summary="Tokenize a text or a conversation", openapi_extra=TOKENIZE)
 async def tokenize(request: Request) -> Response:
+    """A conversation is rendered with the chat template of the named version first. The engine does no work."""
     return answer_response(await run(request, _tokenize))
 
 
 @router.post("/detokenize", response_model=None, summary="Decode tokens to a text", openapi_extra=DETOKENIZE)
 async def detokenize(request: Request) -> Response:
+    """Special tokens are part of the text. The engine does no work."""
     return answer_response(await run(request, _detokenize))
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adapters.errors import Reason
 from adapters.stores.staging import PartUrl
+from app.api.openapi_components import Absent
 from app.api.schemas import ReasonOut
 from app.domain.uploads import UploadSession
 from app.served_base import ServedBase as Base
@@ -15,6 +16,20 @@ from app.services.publishing.uploads.sessions import MAX_URLS, URL_LIFETIME_S, P
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PublishOptions(_Body):
+    """Options of an upload, an archive, an import or a merge."""
+
+    alias: str | None = Field(
+        None, description="Alias to move once the version is ready; null: none. Default: `default`, for a merge none"
+    )
+    labels: dict[str, str] | Absent = Field(None, description="Name -> value")
+    card: str | Absent = Field(None, description="Free text about the version, shown as plain text")
+    training_run: str | None = Field(None, description="HTTP or HTTPS link to the training run")
+    defaults: dict[str, Any] | Absent = Field(None, description="Default values of request fields")
+    allow_no_effect: bool | Absent = Field(None, description="Whether to keep a version that answers as the base does")
+    wait: bool | Absent = Field(None, description="Whether the answer waits for the smoke check; default: true")
 
 
 class AnnouncedFile(_Body):

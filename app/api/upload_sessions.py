@@ -32,7 +32,10 @@ Digest = Annotated[
 # RFC 9530 allows several algorithms in one header; 32 bytes in base64 end with one `=`.
 _SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)", re.ASCII)
 _BYTES: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
 }
 
 
@@ -45,6 +48,10 @@ _BYTES: dict[str, Any] = {
 async def create_upload(
     adapter: str, body: UploadCreate, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> UploadOut:
+    """Announce size and SHA-256 of each file.
+
+    Then send the parts in any order, and finish the upload. Unfinished uploads expire.
+    """
     await gateway.publishing.check_target(owner.tenant, adapter)
     checked = publish_options(body.options, request, owner, gateway.settings.limits, source={})
     await gateway.prompts.check(checked.defaults, owner=owner.tenant)
@@ -66,12 +73,14 @@ async def create_upload(
 
 @router.get("/{adapter}/uploads", summary="List an adapter's unfinished uploads", responses=answers(404))
 async def list_uploads(adapter: str, owner: Writer, gateway: GatewayDep) -> UploadListOut:
+    """The list has no parts. Show an upload to see which of its parts have arrived."""
     sessions = await gateway.uploads.list_live(owner.tenant, adapter)
     return UploadListOut(data=[ListedUploadOut.of(session) for session in sessions])
 
 
 @router.get("/{adapter}/uploads/{upload}", summary="Show an upload and its received parts", responses=answers(404))
 async def get_upload(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> UploadOut:
+    """To resume after an interruption, send the parts that are missing in `received`."""
     return UploadOut.of(await gateway.uploads.show(owner.tenant, adapter, upload), gateway.base)
 
 
@@ -92,6 +101,7 @@ async def put_upload_part(
     request: Request,
     content_digest: Digest = None,
 ) -> None:
+    """The header `content-digest` is required. A part that arrives again replaces the earlier one."""
     sha256 = _sha256(content_digest)
     await gateway.parts.receive(owner.tenant, adapter, upload, file, number, request.stream(), sha256=sha256)
 
@@ -104,6 +114,10 @@ async def put_upload_part(
 async def create_part_urls(
     adapter: str, upload: UploadId, file: File, body: PartUrlsRequest, owner: Writer, gateway: GatewayDep
 ) -> PartUrlsOut:
+    """Each URL accepts one PUT of a part's bytes with the headers in the answer.
+
+    This needs a store that supports it: `direct` is true.
+    """
     digests = {part.number: _hex(part.sha256) for part in body.parts}
     return PartUrlsOut.of(await gateway.uploads.part_urls(owner.tenant, adapter, upload, file, digests))
 
@@ -121,6 +135,7 @@ async def create_part_urls(
 async def finish_upload(
     adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
+    """All parts must have arrived. The version is checked and published as in a single upload."""
     published = await gateway.finisher.finish(owner.tenant, adapter, upload)
     versions_path = request.url.path.rpartition("/uploads/")[0] + "/versions"
     return version_answer(published, response, gateway.base, versions_path=versions_path)
@@ -128,6 +143,7 @@ async def finish_upload(
 
 @router.delete("/{adapter}/uploads/{upload}", status_code=204, summary="Abort an upload", responses=answers(404, 409))
 async def abort_upload(adapter: str, upload: UploadId, owner: Writer, gateway: GatewayDep) -> None:
+    """The parts are removed from the store. A finished upload cannot be aborted."""
     await gateway.uploads.abort(owner.tenant, adapter, upload, actor=owner.caller.key_id)
 
 

@@ -9,6 +9,7 @@ from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.identity import DEFAULT_ALIAS
 from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.multipart import ARCHIVE_NAME, OPTIONS_NAME, receive_upload
+from app.api.openapi_components import reference
 from app.api.schemas import VersionOut, answers
 from app.domain.access import Scope
 from app.domain.adapters import VersionState
@@ -23,7 +24,6 @@ Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
 
 _MAX_DIGITS = 19
 _FILE = {"type": "string", "format": "binary"}
-_OBJECT = {"type": "object"}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -31,7 +31,12 @@ _BODY: dict[str, Any] = {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "properties": {CONFIG_NAME: _FILE, WEIGHTS_NAME: _FILE, ARCHIVE_NAME: _FILE, OPTIONS_NAME: _OBJECT},
+                    "properties": {
+                        CONFIG_NAME: _FILE,
+                        WEIGHTS_NAME: _FILE,
+                        ARCHIVE_NAME: _FILE,
+                        OPTIONS_NAME: reference("PublishOptions"),
+                    },
                     "anyOf": [{"required": [CONFIG_NAME, WEIGHTS_NAME]}, {"required": [ARCHIVE_NAME]}],
                 }
             }
@@ -57,6 +62,11 @@ _BODY: dict[str, Any] = {
 async def publish_version(
     adapter: str, owner: Writer, gateway: GatewayDep, request: Request, response: Response
 ) -> VersionOut:
+    """The server checks the files, loads the version and sends it a smoke prompt.
+
+    Then it moves the alias in `options`, by default `default`. Publishing the same bytes again returns the existing
+    version.
+    """
     await gateway.publishing.check_target(owner.tenant, adapter)
     limits, content_type = gateway.settings.limits, request.headers.get("content-type", "")
     async with gateway.spool.folder(owner.tenant) as folder:

@@ -30,8 +30,8 @@ By = Annotated[
         description="Comma-separated groupings: key, adapter or version, hour or day. Platform keys can add tenant.",
     ),
 ]
-Format = Annotated[Literal["json", "csv"], Query()]
-_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
+Format = Annotated[Literal["json", "csv"], Query(description="Form of the answer")]
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
 @router.get(
@@ -45,6 +45,7 @@ async def get_usage(
     by: By = "adapter",
     format: Format = "json",  # noqa: A002 - the name of the query parameter
 ) -> Any:
+    """The report covers whole hours, 30 days by default. `format=csv` gives a table with a header row."""
     groupings = _groupings(by, allowed=[grouping for grouping in Grouping if grouping is not Grouping.TENANT])
     return _shown(await gateway.usage.report(owner.tenant, start=start, end=end, by=groupings), groupings, format)
 
@@ -64,6 +65,10 @@ async def get_all_usage(
     by: By = "tenant",
     format: Format = "json",  # noqa: A002
 ) -> Any:
+    """The report covers whole hours, 30 days by default, and all tenants unless `tenant` names one.
+
+    `format=csv` gives a table.
+    """
     groupings = _groupings(by, allowed=list(Grouping))
     return _shown(await gateway.usage.report(tenant, start=start, end=end, by=groupings), groupings, format)
 

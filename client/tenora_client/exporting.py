@@ -15,9 +15,13 @@ from pathlib import Path
 
 from tenora_client.digests import content_digest
 from tenora_client.errors import TenoraError
-from tenora_client.types import Version
+from tenora_client.folders import CONFIG_FILE, WEIGHTS_FILE
 
 _REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
+
+
+class DamagedDownload(TenoraError):
+    """A downloaded file is not the one that the server has."""
 
 
 @contextmanager
@@ -66,21 +70,21 @@ class ExportedFile:
         """Return the SHA-256 (hex) of the file.
 
         Raises:
-            TenoraError: it differs from the one that the server sent.
+            DamagedDownload: it differs from the one that the server sent.
         """
         if self._digest.digest() != _header_digest(headers.get("repr-digest", "")):
-            raise TenoraError(f"{self._name} does not match the digest that the server sent with it. Try again.")
+            raise DamagedDownload(f"{self._name} does not match the digest that the server sent with it. Try again.")
         return self._digest.hexdigest()
 
 
-def check_version(version: Version, config_digest: str, weights_digest: str) -> None:
-    """Compare the files' digests with the version's.
+def check_version(expected: str, digests: Mapping[str, str]) -> None:
+    """Compare the digests (hex) of both files with that of the version.
 
     Raises:
-        TenoraError: they differ.
+        DamagedDownload: they differ.
     """
-    if f"sha256:{content_digest(config_digest, weights_digest)}" != version.digest:
-        raise TenoraError(f"The files do not match the digest {version.digest} of {version.name}. Try again.")
+    if f"sha256:{content_digest(digests[CONFIG_FILE], digests[WEIGHTS_FILE])}" != expected:
+        raise DamagedDownload(f"The files do not match the version's digest {expected}. Try again.")
 
 
 def _header_digest(header: str) -> bytes | None:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tenora_client.errors import TenoraError
+
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 PICKLES = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
@@ -19,7 +21,7 @@ _MAX_DEPTH, _MAX_FOLDERS = 6, 10_000
 _NEEDED = f"{CONFIG_FILE} and {WEIGHTS_FILE}, as `model.save_pretrained(FOLDER)` writes them"
 
 
-class NoAdapter(Exception):
+class NoAdapter(TenoraError):
     """No adapter to push. The message is a sentence for people."""
 
 

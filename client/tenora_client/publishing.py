@@ -19,7 +19,7 @@ ARCHIVE = "archive"
 
 @dataclass(frozen=True)
 class Publication:
-    """What is to be published, and where.
+    """Files to publish, and their target.
 
     Attributes:
         tenant: owner of the adapter, None for the tenant of the key.

@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 4ef63a237bdc0cd81db6237b7461f232429c7eb443e4f5d12efc71f0d3a96fba
+# Schemas: d8c8d2657a6498ab9c1ea85aa1ae01d9c6391e8b2049e037fc93f7630cd65f4c
 from __future__ import annotations
 
 from datetime import datetime
@@ -77,6 +77,19 @@ class CanaryFigures(Answer, frozen=True, kw_only=True):
     empties: int
     streamed: int
     ttft_p95_s: Union[float, None] = None
+
+
+class CanaryStep(Answer, frozen=True, kw_only=True):
+    """
+    Canary step as the server shows it.
+
+    Attributes:
+        weight: Candidate's share of the traffic in percent; must rise from step to step.
+        seconds: Minimum duration of the step in seconds.
+    """
+
+    weight: int
+    seconds: int
 
 
 class DeletedBlob(Answer, frozen=True, kw_only=True):
@@ -507,32 +520,24 @@ class Adapter(Answer, frozen=True, kw_only=True):
     limits: Limits
 
 
-class Canary(Answer, frozen=True, kw_only=True):
+class CanaryPolicy(Answer, frozen=True, kw_only=True):
     """
-    Canary as the server shows it.
+    Canary policy as the server shows it.
 
     Attributes:
-        state: State: running, promoted, rolled_back or cancelled.
-        baseline: Metrics of the previous version in the current step; in a last step of 100%, since the start.
-        candidate: Metrics of the new version in the current step.
-        step: Index of the current step, or of the step in which it ended.
-        verdict: Verdict while it runs: wait, advance, promote or breach.
-        reason: Reason of the verdict, or of the end.
-        details: Code and metrics of the end, as in the audit trail.
+        steps: Steps of the canary. After the last one, the candidate gets all the traffic.
+        min_requests: Minimum number of the candidate's answers in each step.
+        max_error_rate: Maximum excess of the error rate over the baseline's, 0 to 1.
+        max_empty_rate: Maximum excess of the rate of empty or non-finite answers over the baseline's, 0 to 1.
+        max_ttft_ratio: Maximum ratio of the 95th percentiles of time to first token (streamed answers); null:
+            no maximum.
     """
 
-    state: str
-    baseline: CanaryFigures
-    candidate: CanaryFigures
-    policy: dict[str, Any]
-    step: int
-    step_started_at: datetime
-    created_at: datetime
-    created_by: str
-    verdict: Union[str, None] = None
-    reason: Union[str, None] = None
-    details: Union[dict[str, Any], None] = None
-    ended_at: Union[datetime, None] = None
+    steps: Union[list[CanaryStep], None] = None
+    min_requests: Union[int, None] = None
+    max_error_rate: Union[float, None] = None
+    max_empty_rate: Union[float, None] = None
+    max_ttft_ratio: Union[float, None] = None
 
 
 class Deletion(Answer, frozen=True, kw_only=True):
@@ -540,7 +545,7 @@ class Deletion(Answer, frozen=True, kw_only=True):
     Report of a deletion: the copies that were verified as gone, and when.
 
     Attributes:
-        tenant: Owner of the versions; null: removed by `tenora gc`.
+        tenant: Owner of the versions; null: removed by `tenora server gc`.
         listings_gone_at: Time since which names and lists no longer show the versions.
         blobs: Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong
             to another tenant.
@@ -621,6 +626,34 @@ class UsageReport(Answer, frozen=True, kw_only=True):
     data: list[UsageGroup]
     total: UsageTotals
     currency: str
+
+
+class Canary(Answer, frozen=True, kw_only=True):
+    """
+    Canary as the server shows it.
+
+    Attributes:
+        state: State: running, promoted, rolled_back or cancelled.
+        baseline: Metrics of the previous version in the current step; in a last step of 100%, since the start.
+        candidate: Metrics of the new version in the current step.
+        step: Index of the current step, or of the step in which it ended.
+        verdict: Verdict while it runs: wait, advance, promote or breach.
+        reason: Reason of the verdict, or of the end.
+        details: Code and metrics of the end, as in the audit trail.
+    """
+
+    state: str
+    baseline: CanaryFigures
+    candidate: CanaryFigures
+    policy: CanaryPolicy
+    step: int
+    step_started_at: datetime
+    created_at: datetime
+    created_by: str
+    verdict: Union[str, None] = None
+    reason: Union[str, None] = None
+    details: Union[dict[str, Any], None] = None
+    ended_at: Union[datetime, None] = None
 
 
 class AliasReport(Answer, frozen=True, kw_only=True):

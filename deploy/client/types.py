@@ -1,6 +1,6 @@
 """Generate the client's typed answers from the server's OpenAPI document.
 
-    python -m deploy.client.types DOCUMENT    # the server's /openapi.json, as a file
+    python -m deploy.client.types
 
 datamodel-code-generator writes the classes; ``make test-clients`` installs it. The document is prepared for it:
 
@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.main import create_app
+from app.settings import Settings
 from deploy.client.sync import PACKAGE, formatted
 from tests.clients.install import FOLDER
 
@@ -51,10 +53,14 @@ _OPTIONS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Generate the client's typed answers.")
-    parser.add_argument("document", type=Path)
-    document = json.loads(parser.parse_args().document.read_text(encoding="utf-8"))
-    TARGET.write_text(generated(document), encoding="utf-8")
+    argparse.ArgumentParser(description="Generate the client's typed answers.").parse_args()
+    TARGET.write_text(generated(server_document()), encoding="utf-8")
+
+
+def server_document() -> dict[str, Any]:
+    """Return the OpenAPI document of this release's server."""
+    with tempfile.TemporaryDirectory() as home:
+        return create_app(Settings(home=Path(home))).openapi()
 
 
 def generated(document: Mapping[str, Any]) -> str:
@@ -112,7 +118,7 @@ def _tolerant(schema: Any, words: set[str]) -> Any:
 
 
 def _documented(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Let nullable fields be absent, and move the fields' descriptions to that of their class."""
+    """Let nullable fields be absent and absent ones None, and move descriptions of fields to that of their class."""
     fields, required, lines = {}, set(schema.get("required", ())), []
     for field, found in schema["properties"].items():
         if text := found.get("description"):
@@ -121,7 +127,9 @@ def _documented(name: str, schema: dict[str, Any]) -> dict[str, Any]:
             lines += textwrap.wrap(sentence, 108, initial_indent=" " * 4, subsequent_indent=" " * 8)
         if {"type": "null"} in found.get("anyOf", ()):
             required.discard(field)
-        fields[field] = {key: value for key, value in found.items() if key != "description"}
+        bare = {key: value for key, value in found.items() if key != "description"}
+        nullable = {"type": "null"} in found.get("anyOf", ())
+        fields[field] = bare if nullable or field in required else {"anyOf": [bare, {"type": "null"}]}
     first = schema.get("description") or f"{_spaced(name)} as the server shows it."
     described = "\n".join([first, "", "Attributes:", *lines]) if lines else first
     return {"type": "object", "description": described, "properties": fields, "required": sorted(required)}

@@ -27,6 +27,7 @@ from app.engine.vllm.patches.ledger import LEDGER
 from app.services.bodies import field_table
 from app.services.bodies.field_table import FieldTable, Supported
 from app.settings import PREFIX, Settings
+from deploy.client.methods import methods as client_methods
 from tenora_client.cli.plugins import subcommands
 from tenora_client.cli.root import app as cli
 
@@ -294,6 +295,7 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 TABLES = (
     Table("settings.md", "settings", settings),
     Table("cli.md", "commands", commands),
+    Table("client.md", "client-methods", client_methods),
     Table("http.md", "errors", errors),
     Table("http.md", "fields-openai", lambda: fields(field_table.OPENAI, model=True)),
     Table("http.md", "fields-completions", lambda: _own(field_table.COMPLETIONS)),

@@ -4,7 +4,7 @@
 
 uv creates the Python environments. The npm that ships with Node on PyPI creates those for Node. A second run without
 changes does nothing. ``--lock`` recompiles the locks instead: use it after a version in ``python/*.in`` or
-``node/package.json`` changes.
+``*/package.json`` changes.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from tests.clients import package
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "python"
-NODE_LOCKS = HERE / "node"
+#: Folders with the locks of Node packages: published clients, and tools that read the OpenAPI document.
+NODE_LOCKS = (HERE / "node", HERE / "openapi")
 FOLDER = ROOT / ".clients"
 #: PyPI package that contains Node.
 NODE = "nodejs"
@@ -38,7 +39,8 @@ def main() -> None:
     package.install()
     for lock in sorted(LOCKS.glob("*.txt")):
         install_python(lock)
-    install_node()
+    for locks in NODE_LOCKS:
+        install_node(locks)
 
 
 def python_of(client: str) -> Path:
@@ -62,15 +64,15 @@ def install_python(lock: Path) -> None:
     (folder / _STAMP).write_text(stamp, encoding="utf-8")
 
 
-def install_node() -> None:
-    """Install the packages of all Node clients. npm gives each client the versions that it requires."""
-    folder, names = FOLDER / "node", ("package.json", "package-lock.json", ".npmrc")
-    stamp = "\n".join((NODE_LOCKS / name).read_text(encoding="utf-8") for name in names)
+def install_node(locks: Path) -> None:
+    """Install the Node packages of a folder. npm gives each client the versions that it requires."""
+    folder, names = FOLDER / locks.name, ("package.json", "package-lock.json", ".npmrc")
+    stamp = "\n".join((locks / name).read_text(encoding="utf-8") for name in names)
     if _has(folder, stamp):
         return
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        shutil.copy(NODE_LOCKS / name, folder)
+        shutil.copy(locks / name, folder)
     npm("ci", folder=folder)
     (folder / _STAMP).write_text(stamp, encoding="utf-8")
 
@@ -91,7 +93,8 @@ def compile_locks() -> None:
         names = [str(path.relative_to(ROOT)) for path in (source, lock)]
         uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
     install_python(LOCKS / f"{NODE}.txt")
-    npm("install", "--package-lock-only", folder=NODE_LOCKS)
+    for locks in NODE_LOCKS:
+        npm("install", "--package-lock-only", folder=locks)
 
 
 def _has(folder: Path, stamp: str) -> bool:

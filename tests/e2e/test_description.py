@@ -1,22 +1,59 @@
 """Answers of the real engine, whole and streamed, match the OpenAPI description."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 import requests
 import schemathesis
-from schemathesis import BaseSchema
+from jsonschema import Draft202012Validator
 
 from tests.fuzz.api.judge import Call, complaints
+from tests.support.openapi import resolved, standalone, with_event_schemas
 from tests.support.server import Server
 
 LORAX = {"inputs": "[INST] Hello [/INST]"}
 PARAMETERS = {"adapter_id": "pricing", "max_new_tokens": 4, "details": True, "return_k_alternatives": 2}
 OPENAI = {"model": "pricing", "max_tokens": 4}
+EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
+CALL: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": EMPTY}}],
+    "tool_choice": "required",
+}
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {**OPENAI, "prompt": "Hello", "logprobs": 1}),
     ("/v1/chat/completions", {**OPENAI, "messages": [{"role": "user", "content": "Hello"}]}),
+    (
+        "/v1/chat/completions",
+        {
+            **OPENAI,
+            "messages": [{"role": "user", "content": "Hello"}],
+            "logprobs": True,
+            "top_logprobs": 1,
+            "n": 2,
+            "return_token_ids": True,
+            "stop": "e",
+        },
+    ),
+    ("/v1/chat/completions", {**OPENAI, **CALL, "max_tokens": 40}),
+    (
+        "/v1/messages",
+        {**OPENAI, "messages": CALL["messages"], "tools": [{"name": "f", "input_schema": EMPTY}]}
+        | {"tool_choice": {"type": "any"}, "max_tokens": 40},
+    ),
+    (
+        "/v1/responses",
+        {
+            "model": "pricing",
+            "input": "Hello",
+            "tools": [{"type": "function", "name": "f", "parameters": EMPTY}],
+            "tool_choice": "required",
+            "max_output_tokens": 40,
+        },
+    ),
     ("/v1/responses", {"model": "pricing", "input": "Hello", "max_output_tokens": 4}),
     ("/v1/messages", {**OPENAI, "messages": [{"role": "user", "content": "Hello"}]}),
     ("/generate", {**LORAX, "parameters": PARAMETERS}),
@@ -25,8 +62,8 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def schema(server: Server) -> BaseSchema:
-    return schemathesis.openapi.from_dict(httpx.get(f"{server.url}/openapi.json").json())
+def document(server: Server) -> dict[str, Any]:
+    return dict(httpx.get(f"{server.url}/openapi.json").json())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +78,7 @@ def schema(server: Server) -> BaseSchema:
     ],
 )
 def test_an_answer_is_as_described(
-    server: Server, keys: dict[str, str], schema: BaseSchema, path: str, body: dict[str, Any]
+    server: Server, keys: dict[str, str], document: dict[str, Any], path: str, body: dict[str, Any]
 ) -> None:
     headers = {"Authorization": f"Bearer {keys['pricing']}"}
     request = requests.Request("POST", f"{server.url}{path}", headers=headers, json=body).prepare()
@@ -50,5 +87,45 @@ def test_an_answer_is_as_described(
         answer = session.send(request)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream") == (body.get("stream") or "stream" in path)
+    schema = schemathesis.openapi.from_dict(with_event_schemas(document))
     case = schema[path]["POST"].Case(body=body, media_type="application/json")
     assert list(complaints(Call(case, "tenant", request, answer, as_described=True, secret=str(server.home)))) == []
+    described = document["paths"][path]["post"]["responses"]["200"]["content"]
+    for described_value, value in values(described, answer):
+        validator = Draft202012Validator(standalone(document, described_value))
+        assert [error.message for error in validator.iter_errors(value)] == []
+        assert list(undescribed(document, described_value, value)) == []
+
+
+def values(described: dict[str, Any], answer: requests.Response) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield each JSON value of an answer with its schema: the answer itself, or the data of each event."""
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        yield described["application/json"]["schema"], answer.json()
+        return
+    event = described["text/event-stream"]["schema"]["contentSchema"]["items"]
+    for line in answer.text.splitlines():
+        name, _, data = line.partition(":")
+        if name == "data" and data.strip() != "[DONE]":
+            yield event["properties"]["data"]["contentSchema"], json.loads(data)
+
+
+def undescribed(document: dict[str, Any], schema: dict[str, Any], value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of values in an answer that its schema does not describe."""
+    schema = resolved(document, schema)
+    if not schema.keys() - {"description"}:
+        return
+    variants = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if variants:
+        fitting = [one for one in variants if Draft202012Validator(standalone(document, one)).is_valid(value)]
+        found = [list(undescribed(document, one, value, path)) for one in fitting]
+        yield from min(found, key=len, default=[path])
+    elif isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for name, item in value.items():
+            if name in known:
+                yield from undescribed(document, known[name], item, f"{path}.{name}")
+            elif others is None:
+                yield f"{path}.{name}"
+    elif isinstance(value, list):
+        for item in value:
+            yield from undescribed(document, schema["items"], item, f"{path}[]")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from tenora_client._async.adapters import AsyncAdapters
 from tenora_client._async.administration import AsyncKeys, AsyncTenants
@@ -126,7 +127,7 @@ class AsyncClient:
         temperature: float | None = None,
         **options: Any,
     ) -> AsyncIterator[str]:
-        """Answer a chat piece by piece, as :meth:`chat` does. Closing the iterator cancels the request."""
+        """Answer a chat piece by piece. Closing the iterator cancels the request."""
         options.update(max_tokens=max_tokens, temperature=temperature, stream=True)
         body = chat_body(model, messages, system, options)
         async with async_closing(self._session.stream(CHAT_PATH, body)) as events:
@@ -225,7 +226,7 @@ class AsyncClient:
                 the feed.
         """
         platform = tenant is not None or await self._session.is_platform()
-        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={tenant}" if tenant else "")
+        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={quote(tenant)}" if tenant else "")
         feed = Resumption(after)
         while True:
             try:

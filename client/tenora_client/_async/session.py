@@ -131,7 +131,7 @@ class AsyncSession:
                 yield download
 
     async def run(self, work: Work[Any], on_progress: OnProgress | None) -> Any:
-        """Run blocking work that uses a connection of its own."""
+        """Run blocking work that uses a separate connection."""
         with reported(self.access.url):
             return await async_run(work, on_progress)
 

@@ -118,12 +118,12 @@ class AsyncVersions(AsyncResource):
         """Download a version's two files as uploaded, into a new or empty folder, and check their digests.
 
         Raises:
-            TenoraError: the files do not match their digests.
+            DamagedDownload: the files do not match their digests.
             OSError: the folder is not empty, or the disk is full. Nothing is left behind.
         """
         version = await self.version(adapter, number, tenant=tenant)
         with new_folder(Path(folder)) as part:
-            digests = {}
+            digests: dict[str, str] = {}
             for name in (CONFIG_FILE, WEIGHTS_FILE):
                 path = _path(tenant, adapter, number, "files", name)
                 async with self._session.download(path) as download:
@@ -131,7 +131,7 @@ class AsyncVersions(AsyncResource):
                         async for chunk in download.chunks:
                             file.write(chunk)
                     digests[name] = file.checked(download.headers)
-            check_version(version, digests[CONFIG_FILE], digests[WEIGHTS_FILE])
+            check_version(version.digest, digests)
         return Path(folder)
 
 

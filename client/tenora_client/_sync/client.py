@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from tenora_client._sync.adapters import Adapters
 from tenora_client._sync.administration import Keys, Tenants
@@ -127,7 +128,7 @@ class Client:
         temperature: float | None = None,
         **options: Any,
     ) -> Iterator[str]:
-        """Answer a chat piece by piece, as :meth:`chat` does. Closing the iterator cancels the request."""
+        """Answer a chat piece by piece. Closing the iterator cancels the request."""
         options.update(max_tokens=max_tokens, temperature=temperature, stream=True)
         body = chat_body(model, messages, system, options)
         with closing(self._session.stream(CHAT_PATH, body)) as events:
@@ -226,7 +227,7 @@ class Client:
                 the feed.
         """
         platform = tenant is not None or self._session.is_platform()
-        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={tenant}" if tenant else "")
+        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={quote(tenant)}" if tenant else "")
         feed = Resumption(after)
         while True:
             try:

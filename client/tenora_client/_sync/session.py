@@ -132,7 +132,7 @@ class Session:
                 yield download
 
     def run(self, work: Work[Any], on_progress: OnProgress | None) -> Any:
-        """Run blocking work that uses a connection of its own."""
+        """Run blocking work that uses a separate connection."""
         with reported(self.access.url):
             return run(work, on_progress)
 

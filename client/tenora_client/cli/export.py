@@ -1,24 +1,16 @@
 """``tenora adapters export``: download the two files of a version as they were uploaded."""
 
-import base64
-import binascii
-import hashlib
-import re
-import shutil
-import uuid
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from tenora_client.cli.arguments import TenantOption, no_version, version_name
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
 from tenora_client.cli.output import FAILED, USAGE, emit_json, emit_line, fail
-from tenora_client.digests import content_digest
+from tenora_client.exporting import DamagedDownload, ExportedFile, check_version, new_folder
 from tenora_client.folders import CONFIG_FILE, WEIGHTS_FILE
 from tenora_client.transport import Api, adapters_path
-
-_REPR_DIGEST = re.compile(r"(?:.*,)?\s*sha-256=:([A-Za-z0-9+/=]+):.*", re.ASCII)
 
 
 def _version(text: str) -> str:
@@ -63,37 +55,15 @@ def download(api: Api, path: str, folder: Path) -> dict[str, str]:
     Returns:
         Digest of each file by name, as ``sha256:HEX``.
     """
-    expected = api.call("GET", path)["digest"]
-    part = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
-    part.mkdir()
+    expected, digests = api.call("GET", path)["digest"], {}
     try:
-        digests = {
-            name: _download_file(api, f"{path}/files/{name}", part / name) for name in (CONFIG_FILE, WEIGHTS_FILE)
-        }
-        if f"sha256:{content_digest(digests[CONFIG_FILE], digests[WEIGHTS_FILE])}" != expected:
-            fail(f"The files do not match the version's digest {expected}. Try again.", FAILED)
-        # A rename onto an empty folder is allowed.
-        part.rename(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+        with new_folder(folder) as part:
+            for name in (CONFIG_FILE, WEIGHTS_FILE):
+                with api.download(f"{path}/files/{name}") as answer, ExportedFile(part, name) as file:
+                    for chunk in answer.chunks:
+                        file.write(chunk)
+                digests[name] = file.checked(answer.headers)
+            check_version(expected, digests)
+    except DamagedDownload as error:
+        fail(str(error), FAILED)
     return {name: f"sha256:{digest}" for name, digest in digests.items()}
-
-
-def _download_file(api: Api, path: str, target: Path) -> str:
-    digest = hashlib.sha256()
-    with target.open("xb") as file, api.download(path) as answer:
-        for chunk in answer.chunks:
-            digest.update(chunk)
-            file.write(chunk)
-    if digest.digest() != _header_digest(answer.headers.get("repr-digest", "")):
-        fail(f"{target.name} does not match the digest that the server sent with it. Try again.", FAILED)
-    return digest.hexdigest()
-
-
-def _header_digest(header: str) -> Optional[bytes]:
-    match = _REPR_DIGEST.fullmatch(header)
-    try:
-        return base64.b64decode(match[1], validate=True) if match else None
-    except binascii.Error:
-        return None

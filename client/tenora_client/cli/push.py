@@ -27,7 +27,7 @@ from tenora_client.cli.plugins import precheck
 from tenora_client.digests import template_digest
 from tenora_client.folders import CONFIG_FILE, WEIGHTS_FILE, NoAdapter, find_adapter, weights_of
 from tenora_client.pickles import UnreadableWeights, convert_weights
-from tenora_client.transport import Refused, adapters_path
+from tenora_client.transport import adapters_path
 from tenora_client.upload import Sender, Source, bytes_there
 
 _ARCHIVE = "archive"
@@ -127,19 +127,11 @@ def _send(sender: Sender, options: dict[str, Any], part_bytes: Optional[int]) ->
     Returns:
         The version, and the upload that became it.
     """
-    upload = sender.resume(options, part_bytes)
-    if upload is None:
-        upload = sender.begin(options, part_bytes)
-        return sender.send(upload), upload
-    note(f"Resuming upload {upload['id']}. The server has {bytes_there(upload)} bytes already.")
-    try:
-        return sender.send(upload), upload
-    except Refused as refused:
-        if refused.status not in (404, 409):
-            raise
-    # The upload ended meanwhile: it expired or was aborted.
-    upload = sender.begin(options, part_bytes)
-    return sender.send(upload), upload
+
+    def tell(upload: Mapping[str, Any]) -> None:
+        note(f"Resuming upload {upload['id']}. The server has {bytes_there(upload)} bytes already.")
+
+    return sender.publish(options, part_bytes, tell)
 
 
 def _check(paths: dict[str, Path], *, as_json: bool) -> None:

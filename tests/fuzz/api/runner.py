@@ -18,6 +18,7 @@ from schemathesis import Case, GenerationMode
 from tests.fuzz.api.calls import prepare, shown
 from tests.fuzz.api.judge import Call, complaints
 from tests.fuzz.api.world import World
+from tests.support.openapi import with_event_schemas
 from tests.support.serving import PeftFiles
 
 #: Cases of an operation in each round, and calls of each case, with different names, keys and mutations.
@@ -112,7 +113,7 @@ class _Run:
         self._session = requests.Session()
         self._session.trust_env = False
         document = self._session.get(f"{target.url}/openapi.json", timeout=_TIMEOUT_S).json()
-        schema = schemathesis.openapi.from_dict(document)
+        schema = schemathesis.openapi.from_dict(with_event_schemas(document))
         self._operations = [result.ok() for result in schema.get_all_operations()]
         self._strategies = {
             one.label: st.one_of(

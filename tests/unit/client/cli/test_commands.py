@@ -58,7 +58,7 @@ def test_conflict_is_a_failure_with_the_servers_words(tenora, tenant):
 
 
 def test_lists_follow_the_pages(tenora, tenant, monkeypatch):
-    monkeypatch.setattr("tenora_client.transport._PAGE", 2)
+    monkeypatch.setattr("tenora_client._sync.connection._PAGE", 2)
     made = {tenora.json("keys", "create", f"key-{number}", "--tenant", tenant)["id"] for number in range(5)}
     assert {key["id"] for key in tenora.json("keys", "list", "--tenant", tenant)} == made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenora_client.cli import export
+from tenora_client import exporting
 from tests.support.cli import Tenora
 from tests.support.hubserver import COMMIT
 
@@ -89,9 +89,9 @@ def test_other_bytes_than_the_digest_says_are_not_kept(
     tenora: Tenora, adapter_folder: Path, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _import(tenora, adapter_folder, tenant)
-    monkeypatch.setattr(export, "content_digest", lambda config, weights: "0" * 64)
+    monkeypatch.setattr(exporting, "content_digest", lambda config, weights: "0" * 64)
     assert "do not match the version's digest sha256:" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
-    monkeypatch.setattr(export, "_header_digest", lambda header: bytes(32))
+    monkeypatch.setattr(exporting, "_header_digest", lambda header: bytes(32))
     assert "does not match the digest" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
     assert list(tmp_path.iterdir()) == []
 
@@ -107,7 +107,7 @@ def test_other_bytes_than_the_digest_says_are_not_kept(
     ],
 )
 def test_digests_in_headers(header: str, expected: bytes | None) -> None:
-    assert export._header_digest(header) == expected
+    assert exporting._header_digest(header) == expected
 
 
 def test_json_is_one_object(tenora: Tenora, adapter_folder: Path, tenant: str, tmp_path: Path) -> None:

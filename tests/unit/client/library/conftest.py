@@ -1,4 +1,4 @@
-"""One live server with a fake engine for all tests of the library. Each test has a tenant of its own."""
+"""One live server with a fake engine for all tests of the library. Each test has a separate tenant."""
 
 import uuid
 from collections.abc import Iterator

@@ -70,7 +70,7 @@ def test_a_canary_starts_and_is_cancelled(tenora: Client, tmp_path: Path) -> Non
     for name in ("one", "two"):
         tenora.adapters.publish("quotes", new_adapter(tmp_path / name), alias="default" if name == "one" else None)
     canary = tenora.adapters.start_canary("quotes", 2, steps=[(5, 600), (50, 600)], policy={"min_requests": 1})
-    assert (canary.state, canary.candidate.version, canary.policy["min_requests"]) == ("running", 2, 1)
+    assert (canary.state, canary.candidate.version, canary.policy.min_requests) == ("running", 2, 1)
     assert tenora.adapters.alias("quotes").canary is not None
     assert tenora.adapters.cancel_canary("quotes").state == "cancelled"
     assert tenora.adapters.canary("quotes").state == "cancelled"
