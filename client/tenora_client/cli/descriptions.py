@@ -26,11 +26,11 @@ _PROVENANCE = (
     "dtype",
 )
 
-_STATES = ("validating", "ready", "rejected", "quarantined", "retired")
+STATES = ("validating", "ready", "rejected", "quarantined", "retired")
 
 
 def _state(text: str) -> str:
-    return checked_value(text, _STATES, "a state of a version")
+    return checked_value(text, STATES, "a state of a version")
 
 
 LabelFilters = Annotated[
@@ -38,7 +38,7 @@ LabelFilters = Annotated[
 ]
 StateFilter = Annotated[
     Optional[str],
-    typer.Option("--state", metavar="STATE", parser=_state, help=f"Only in this state: {', '.join(_STATES)}"),
+    typer.Option("--state", metavar="STATE", parser=_state, help=f"Only in this state: {', '.join(STATES)}"),
 ]
 BaseFilter = Annotated[Optional[str], typer.Option("--base", help="Only checked against this base: its name or digest")]
 

@@ -24,11 +24,11 @@ _COLUMNS = {
 }
 
 #: All scopes. The server decides which of them fit a tenant's key, and which a platform key.
-_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read", "admin", "metrics")
+SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read", "admin", "metrics")
 
 
 def _scope(text: str) -> str:
-    return checked_value(text, _SCOPES, "a scope")
+    return checked_value(text, SCOPES, "a scope")
 
 
 Platform = Annotated[bool, typer.Option("--platform", help="Keys of the platform team, instead of --tenant")]

@@ -26,7 +26,7 @@ _MISSING: Mapping[Optional[str], str] = {
     "deletion": "`tenora adapters deletions` shows the deletions.",
 }
 #: Beginning of the server's messages for an unknown path or method. Its other answers 404 are about objects.
-_NO_ROUTE = "This route does not"
+NO_ROUTE = "This route does not"
 _SCOPE = re.compile(r"lacks the scope ([a-z:]+)", re.ASCII)
 
 
@@ -34,7 +34,7 @@ def explanation(api: Api, access: Access, refused: Refused) -> str:
     """Return what happened and what to do."""
     if refused.status == 401:
         return f"{access.url} did not accept the key ({refused.status}). {_wrong_key(access)}"
-    if lacks_route(refused) and _NO_ROUTE in str(refused):
+    if lacks_route(refused) and NO_ROUTE in str(refused):
         return _missing_route(api, access, refused)
     parts = (str(refused), *_advice(api, access, refused))
     return " ".join(part if part.endswith((".", "?")) else f"{part}." for part in parts if part)

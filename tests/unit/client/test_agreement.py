@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from adapters import identity, manifest
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import InvalidName
+from app.api.errors import NO_ROUTE
 from app.cli.commands import COMMANDS
 from app.demo import publish
+from app.domain.access import Scope
+from app.domain.adapters import VersionState
+from app.settings import CLIENT_NAMES
 from app.support import chat_template
 from tenora_client import digests, folders, names
+from tenora_client.cli import descriptions, keys, next_steps
 from tenora_client.cli.demo_access import DemoAccess
 from tenora_client.cli.plugins import OF_THE_SERVER
 
@@ -94,3 +99,16 @@ def test_another_file_is_no_demo(content: str) -> None:
 
 def test_the_client_knows_the_names_of_the_servers_commands() -> None:
     assert {command.name for command in COMMANDS} == OF_THE_SERVER
+
+
+def test_the_client_knows_the_servers_closed_values() -> None:
+    assert set(keys.SCOPES) == {scope.value for scope in Scope}
+    assert set(descriptions.STATES) == {state.value for state in VersionState} - {VersionState.DELETED.value}
+
+
+def test_the_client_knows_the_servers_answer_to_an_unknown_route() -> None:
+    assert NO_ROUTE.startswith(next_steps.NO_ROUTE)
+
+
+def test_the_server_ignores_what_the_client_reads() -> None:
+    assert {"TENORA_URL", "TENORA_KEY", "TENORA_PROFILE"} == CLIENT_NAMES

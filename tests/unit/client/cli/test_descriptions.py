@@ -137,7 +137,7 @@ def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     assert "There was no usage" in tenora("usage", "--tenant", tenant).stderr
     header = tenora("usage", "--tenant", tenant, "--by", "key,hour", "--csv").stdout
     assert header.startswith("key,start,requests,failed,prompt_tokens")
-    assert "by contains 'colour'" in tenora("usage", "--by", "colour", exit_code=1).stderr
+    assert "'colour' is not a group" in tenora("usage", "--by", "colour", exit_code=2).stderr
     assert "--own" in tenora("usage", "--own", "--tenant", tenant, exit_code=2).stderr
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 MISTAKES = {
-    "wrong key": (["adapters", "list", "--key", "sk-whatever"], 1, "TENORA_KEY"),
+    "wrong key": (["adapters", "list", "--key", "sk-whatever"], 1, "run `tenora login`"),
     "no scheme": (["adapters", "list", "--url", "127.0.0.1:8000"], 2, "Write http://127.0.0.1:8000"),
     "no such host": (["adapters", "list", "--url", "http://nosuchhost.invalid"], 3, "--url"),
     "no server there": (["adapters", "list", "--url", "http://127.0.0.1:9"], 3, "Check that the server runs there"),

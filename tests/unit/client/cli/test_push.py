@@ -112,6 +112,19 @@ def test_other_options_are_another_upload(tenora, tenant, api, adapter_folder, f
     assert api.call("GET", adapters_path(tenant, "prices", "uploads", upload["id"]))["state"] == "open"
 
 
+def test_an_interrupt_says_how_to_resume(tenora, tenant, adapter_folder, monkeypatch):
+    def interrupt(self: Sender, upload: dict[str, Any]) -> Any:
+        raise KeyboardInterrupt
+
+    push = ("adapters", "push", str(adapter_folder), "--tenant", tenant, "--adapter", "prices")
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "send", interrupt)
+        result = tenora(*push, exit_code=130)
+    assert "Interrupted. Run the same command again to resume." in result.stderr
+    assert result.stdout == ""
+    assert "Resuming upload" in tenora(*push).stderr
+
+
 def test_an_upload_that_ended_meanwhile_is_begun_again(tenora, tenant, api, adapter_folder, monkeypatch):
     _, upload = begun(api, tenant, adapter_folder)
     resume = Sender.resume
