@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import httpx
 
 from tenora_client.errors import ConfigurationError
+from tenora_client.profiles import load_profiles
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+
+_KEY_ID = re.compile(r"(tnr_[0-9A-Za-z]{16})_", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -21,26 +25,27 @@ class Access:
 
     def __repr__(self) -> str:
         # The key must not end in a notebook's output or a log.
-        return f"Access(url={self.url!r}, key={shown_key(self.key)!r})"
+        return f"Access(url={self.url!r}, key={key_id(self.key)!r})"
 
 
 def resolve(url: str | None, key: str | None, profile: str | None = None) -> Access:
     """Return the access that the arguments, the environment or a profile name.
 
-    A profile's key is used for the profile's own address only.
+    An argument comes before the environment, also if it names a profile. A profile's key is used for the profile's own
+    address only.
 
     Raises:
-        ConfigurationError: there is no key, or address or key are malformed.
+        ConfigurationError: there is no key, address or key are malformed, or the profile cannot be read.
     """
-    url, key = url or os.environ.get("TENORA_URL"), key or os.environ.get("TENORA_KEY")
-    if url is None or key is None:
-        saved = profile_access(profile or os.environ.get("TENORA_PROFILE"))
+    if profile is None:
+        url, key = url or os.environ.get("TENORA_URL"), key or os.environ.get("TENORA_KEY")
+    if not (url and key):
+        saved = load_profiles().get(profile or os.environ.get("TENORA_PROFILE") or None)
         if saved is not None:
             url = url or saved.url
-            if key is None and url.rstrip("/") == saved.url.rstrip("/"):
-                key = saved.key
+            key = saved.key if not key and saved.fits(url) else key
     address = _checked_url(url or DEFAULT_URL)
-    if key is None:
+    if not key:
         raise ConfigurationError(
             f"There is no key for {address}. Give it as `key`, set TENORA_KEY, or run `tenora login`."
         )
@@ -50,14 +55,10 @@ def resolve(url: str | None, key: str | None, profile: str | None = None) -> Acc
     return Access(address, key)
 
 
-def profile_access(_name: str | None) -> Access | None:
-    """Return the access of a saved profile, or of the current one if no name is given."""
-    return None
-
-
-def shown_key(key: str) -> str:
-    """Return the public part of a key, for messages."""
-    return "_".join(key.split("_")[:2]) if key.startswith("tnr_") else "..."
+def key_id(key: str) -> str:
+    """Return a key's public part, for messages; ``tnr_...`` for a malformed key, of which any part may be secret."""
+    match = _KEY_ID.match(key)
+    return match[1] if match else "tnr_..."
 
 
 def _checked_url(url: str) -> str:

@@ -11,7 +11,6 @@ A key of a profile goes to the profile's address only, and a demo key to the dem
 """
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
@@ -19,13 +18,11 @@ from typing import Callable, Optional
 from tenora_client.cli.demo_access import DemoAccess
 from tenora_client.cli.invocation import current
 from tenora_client.cli.output import USAGE, fail
-from tenora_client.configuration import DEFAULT_URL
+from tenora_client.configuration import DEFAULT_URL, key_id
 from tenora_client.errors import ConfigurationError
 from tenora_client.profiles import Profile, load_profiles
 
 DEMO_FILE = "demo.json"
-
-_KEY_ID = re.compile(r"(tnr_[0-9A-Za-z]{16})_", re.ASCII)
 
 DemoKey = Callable[[DemoAccess], Optional[str]]
 
@@ -49,9 +46,8 @@ class Access:
 
     @property
     def key_id(self) -> str:
-        """The key's public part, ``tnr_...`` for a malformed key: any part of it may be secret."""
-        match = _KEY_ID.match(self.key or "")
-        return match[1] if match else "tnr_..."
+        """The key's public part, ``tnr_...`` for a malformed key."""
+        return key_id(self.key or "")
 
     @property
     def key_words(self) -> str:
