@@ -157,8 +157,8 @@ _EVENTS: dict[str, Any] = {
     "MessageEventData": anthropic_schemas.MessageEventData,
     "LoraxEventData": lorax_schemas.LoraxEventData,
 }
-_DONE = "One event for each part of the answer, then `data: [DONE]`. An error ends the stream with an event."
-_ENDED = "Events of the answer. An error ends the stream with an event."
+_DONE = "[DONE]"
+_EVENTS_OF_ANSWER = "Events of the answer. An error ends the stream with an event."
 
 
 def components() -> dict[str, Any]:
@@ -178,17 +178,18 @@ def _documented(
     events: str | None = None,
     *,
     description: str = "Answer",
-    stream: str = _ENDED,
+    end: str | None = None,
 ) -> dict[str, Any]:
     """Build an ``openapi_extra`` fragment.
 
     Args:
         answer: schema of a whole answer; None if the route only streams.
         events: component of an event's data; None if the route never streams.
+        end: data of the last event, if that is not JSON.
     """
     content: dict[str, Any] = {} if answer is None else {"application/json": {"schema": answer}}
     if events is not None:
-        content["text/event-stream"] = {"schema": event_stream(reference(events), stream)}
+        content["text/event-stream"] = {"schema": event_stream(reference(events), _EVENTS_OF_ANSWER, end=end)}
     return {
         "parameters": [DEADLINE],
         "requestBody": {"required": True, "content": {"application/json": {"schema": reference(body.__name__)}}},
@@ -200,9 +201,9 @@ def _documented(
 
 _EITHER = "Answer, whole or as events"
 COMPLETION = _documented(
-    _COMPLETION_REQUEST, reference("Completion"), "CompletionEventData", description=_EITHER, stream=_DONE
+    _COMPLETION_REQUEST, reference("Completion"), "CompletionEventData", description=_EITHER, end=_DONE
 )
-CHAT = _documented(_CHAT_REQUEST, reference("ChatCompletion"), "ChatEventData", description=_EITHER, stream=_DONE)
+CHAT = _documented(_CHAT_REQUEST, reference("ChatCompletion"), "ChatEventData", description=_EITHER, end=_DONE)
 RESPONSES = _documented(_RESPONSE_REQUEST, reference("ResponseObject"), "ResponseEventData", description=_EITHER)
 MESSAGES = _documented(_MESSAGE_REQUEST, reference("Message"), "MessageEventData", description=_EITHER)
 COUNT_TOKENS = _documented(_COUNT_REQUEST, reference("TokenCount"))

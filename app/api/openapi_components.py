@@ -26,15 +26,18 @@ def schemas_of(kinds: dict[str, Any]) -> dict[str, Any]:
     return schemas
 
 
-def event_stream(data: dict[str, Any], description: str) -> dict[str, Any]:
+def event_stream(data: dict[str, Any], description: str, *, end: str | None = None) -> dict[str, Any]:
     """Build the schema of a stream of server-sent events.
 
     Generators see a string. OpenAPI 3.1 cannot describe the events, so JSON Schema's ``contentSchema`` does.
 
     Args:
         data: schema of the JSON value in an event's ``data``.
+        end: ``data`` of the last event, if that is not JSON.
     """
-    content = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    content: dict[str, Any] = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    if end is not None:
+        content = {"anyOf": [content, {"type": "string", "const": end}]}
     event = {"type": "object", "properties": {"data": content}, "required": ["data"]}
     return {
         "type": "string",
@@ -42,3 +45,10 @@ def event_stream(data: dict[str, Any], description: str) -> dict[str, Any]:
         "contentMediaType": "text/event-stream",
         "contentSchema": {"type": "array", "items": event},
     }
+
+
+def event_data(stream: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the JSON value in an event's ``data``, from the schema of a stream."""
+    content = stream["contentSchema"]["items"]["properties"]["data"]
+    found: dict[str, Any] = content.get("anyOf", [content])[0]["contentSchema"]
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.api import inference_examples
-from app.api.openapi_components import SCHEMAS
+from app.api.openapi_components import SCHEMAS, event_data
 
 _AT = "2026-03-01T09:30:00Z"
 _LATER = "2026-03-01T10:00:00Z"
@@ -419,8 +419,7 @@ def _successes(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 def _example(kind: str, schema: dict[str, Any]) -> Any:
     """Return the example of an answer; None for a file."""
     if kind == "text/event-stream":
-        data = schema["contentSchema"]["items"]["properties"]["data"]["contentSchema"]
-        return _TEXTS[_name(data)]
+        return _TEXTS[_name(event_data(schema))]
     if kind.startswith("text/"):
         return _TEXTS[kind]
     if schema.get("type") == "array":

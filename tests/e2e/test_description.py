@@ -10,6 +10,7 @@ import requests
 import schemathesis
 from jsonschema import Draft202012Validator
 
+from app.api.openapi_components import event_data
 from tests.fuzz.api.judge import Call, complaints
 from tests.support.openapi import resolved, standalone, with_event_schemas
 from tests.support.server import Server
@@ -102,11 +103,11 @@ def values(described: dict[str, Any], answer: requests.Response) -> Iterator[tup
     if not answer.headers["content-type"].startswith("text/event-stream"):
         yield described["application/json"]["schema"], answer.json()
         return
-    event = described["text/event-stream"]["schema"]["contentSchema"]["items"]
+    data_schema = event_data(described["text/event-stream"]["schema"])
     for line in answer.text.splitlines():
         name, _, data = line.partition(":")
         if name == "data" and data.strip() != "[DONE]":
-            yield event["properties"]["data"]["contentSchema"], json.loads(data)
+            yield data_schema, json.loads(data)
 
 
 def undescribed(document: dict[str, Any], schema: dict[str, Any], value: Any, path: str = "") -> Iterator[str]:
