@@ -41,10 +41,10 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     settings = load_settings(host=host, port=port)
-    form = chosen_format(settings.log)
+    asked, form = settings.log.format, chosen_format(settings.log)
     settings = settings.model_copy(update={"log": settings.log.model_copy(update={"format": form})})
     with ExitStack() as stack:
-        if form == "json":
+        if asked == "json":
             _redirect(stack, form)
         with report_failures():
             check_libraries()
@@ -63,10 +63,16 @@ def serve(
             _check_start(settings)
             companion = None
         _check_store(settings)
-        if form == "text":
-            # Not earlier: the training of the demo shows its progress on the terminal.
-            _redirect(stack, form)
-        _run(settings, listener, companion)
+        with ExitStack() as running:
+            if asked != "json":
+                # Not earlier: until the server logs, the command speaks to people, and the demo shows its progress.
+                _redirect(running, form)
+            server = _server(settings, _addresses(settings, listener))
+            has_started, problem = _run(server, listener, companion)
+        if not has_started:
+            _report_end(server)
+        if problem is not None:
+            fail(problem)
 
 
 def _redirect(stack: ExitStack, form: Literal["json", "text"]) -> None:
@@ -130,8 +136,12 @@ def _check_store(settings: Settings) -> None:
         check_store_owner(settings)
 
 
-def _run(settings: Settings, listener: socket.socket, companion: Companion | None) -> None:
-    server = _server(settings, _addresses(settings, listener))
+def _run(server: "Server", listener: socket.socket, companion: Companion | None) -> tuple[bool, str | None]:
+    """Run the server until it ends.
+
+    Returns:
+        Whether it had started, and the companion's problem, if it had one.
+    """
     problems: list[str] = []
     if companion is not None:
         work = (server, companion, problems)
@@ -139,9 +149,8 @@ def _run(settings: Settings, listener: socket.socket, companion: Companion | Non
     try:
         server.run(sockets=[listener])  # in the main thread, the only one that receives signals
     except SystemExit:
-        _report_end(server)
-    if problems:
-        fail(problems[0])
+        return False, None
+    return True, problems[0] if problems else None
 
 
 def _server(settings: Settings, addresses: tuple[str, ...]) -> "Server":

@@ -72,10 +72,9 @@ class VllmRequest:
         Args:
             param: vLLM's name of the field.
         """
-        if param in _TOO_LONG:
-            # The rest is vLLM's internal parameter name and the value.
-            return self.too_long(message.partition(" (parameter=")[0])
-        return InvalidRequest(self.text(message), param=param)
+        # The rest is vLLM's internal parameter name and the value.
+        words = message.partition(" (parameter=")[0]
+        return self.too_long(words) if param in _TOO_LONG else InvalidRequest(self.text(words), param=param)
 
     def too_long(self, message: str) -> ContextLengthExceeded:
         """Build the error of a prompt that leaves no room for an answer."""

@@ -51,6 +51,13 @@ def test_what_the_client_did_wrong_keeps_its_words_and_its_name() -> None:
     assert (told(error), error.message) == ((InvalidRequest, "max_tokens"), "prices takes 512 tokens")
 
 
+def test_names_inside_the_engine_are_left_out() -> None:
+    words = "max_tokens=9000 cannot be greater than max_model_len=512. Please request fewer output tokens."
+    body = {"message": f"{words} (parameter=max_tokens, value=9000)", "code": 400, "param": "max_tokens"}
+    error = asked().error(body)
+    assert (told(error), error.message) == ((InvalidRequest, "max_tokens"), words)
+
+
 @pytest.mark.parametrize(("endpoint", "field"), [(Endpoint.CHAT, "messages"), (Endpoint.COMPLETIONS, "prompt")])
 @pytest.mark.parametrize("param", ["input_text", "input_tokens"])
 def test_a_prompt_that_is_too_long_has_a_code_and_its_field(endpoint: Endpoint, field: str, param: str) -> None:
