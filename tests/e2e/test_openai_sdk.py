@@ -66,20 +66,44 @@ def test_a_stream_adds_up_to_the_whole_answer_and_its_usage(pricing: openai.Open
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
+STREAMED = 200
+
+
+def streamed(client: openai.OpenAI) -> list[openai.types.Completion]:
+    """Return the chunks of a greedy answer of ``STREAMED`` tokens, the one with its usage last."""
+    chunks = client.completions.create(
+        model="pricing",
+        prompt=f"[INST] {QUESTION} [/INST]",
+        max_tokens=STREAMED,
+        temperature=0,
+        extra_body={"ignore_eos": True},
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    return list(chunks)
+
+
 def test_completions_stream(pricing: openai.OpenAI) -> None:
-    tokens = 200
-    asked: dict[str, Any] = {"model": "pricing", "prompt": f"[INST] {QUESTION} [/INST]", "max_tokens": tokens}
-    asked |= {"temperature": 0, "extra_body": {"ignore_eos": True}}
-    whole, events = pricing.completions.create(**asked).choices[0].text, []
+    whole = pricing.completions.create(
+        model="pricing",
+        prompt=f"[INST] {QUESTION} [/INST]",
+        max_tokens=STREAMED,
+        temperature=0,
+        extra_body={"ignore_eos": True},
+    )
+    *chunks, last = streamed(pricing)
+    assert len(chunks) <= STREAMED + 1
+    assert last.usage is not None
+    assert last.usage.completion_tokens == STREAMED
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole.choices[0].text
+
+
+def test_tokens_are_sent_as_they_are_made(pricing: openai.OpenAI) -> None:
     # If the server fetches a token late, as on a busy machine, vLLM sends it together with the next. So the number of
     # events says nothing about one answer; only a server that does not stream sends few events each time.
+    events: list[int] = []
     while len(events) < 5 and max(events, default=0) < 8:
-        *chunks, last = pricing.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-        events.append(sum(len(chunk.choices) for chunk in chunks))
-        assert len(chunks) <= tokens + 1
-        assert last.usage is not None
-        assert last.usage.completion_tokens == tokens
-        assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole
+        events.append(sum(len(chunk.choices) for chunk in streamed(pricing)))
     assert max(events) >= 8
 
 
