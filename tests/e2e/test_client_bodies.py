@@ -215,7 +215,11 @@ def test_streams_of_chats_have_no_nulls_but_openais(
     client: httpx.Client, fields: dict[str, Any], usage: dict[str, bool]
 ) -> None:
     chunks = events(chat(client, stream=True, stream_options=usage, **fields))
-    assert len(chunks) > 2
+    # A busy server may send all tokens in one event, after the one with the role.
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert [choice["finish_reason"] for choice in choices[:-1]] == [None] * (len(choices) - 1)
+    assert choices[-1]["finish_reason"] in ("stop", "length", "tool_calls")
     assert nulls(chunks) <= OPENAIS
     assert all({"finish_reason", "logprobs", "delta"} <= set(choice) for chunk in chunks for choice in chunk["choices"])
 
