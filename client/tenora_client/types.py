@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: d8c8d2657a6498ab9c1ea85aa1ae01d9c6391e8b2049e037fc93f7630cd65f4c
+# Schemas: 3d505a0b3305542b02d2a9d592fbe0bea6350316000b2ebb7a39ef9819d1ba2d
 from __future__ import annotations
 
 from datetime import datetime
@@ -312,6 +312,19 @@ class Reason(Answer, frozen=True, kw_only=True):
     count: int
 
 
+class ServedBase(Answer, frozen=True, kw_only=True):
+    """
+    Served base as the server shows it.
+
+    Attributes:
+        name: Value of `model` in requests to the base.
+        digest: `sha256:` and 64 hex digits, over its config and the index of its weights.
+    """
+
+    name: str
+    digest: str
+
+
 class Share(Answer, frozen=True, kw_only=True):
     """
     Share as the server shows it.
@@ -408,6 +421,40 @@ class TenantUsage(Answer, frozen=True, kw_only=True):
     used: QuotaUse
 
 
+class UploadBase(Answer, frozen=True, kw_only=True):
+    """
+    The base model that a version will be validated against.
+
+    Attributes:
+        chat_template_sha256: SHA-256 of its chat template without surrounding white space; null: it has no chat
+            template.
+    """
+
+    name: str
+    chat_template_sha256: Union[str, None] = None
+
+
+class UploadCaps(Answer, frozen=True, kw_only=True):
+    """
+    Caps of what is published. Sizes are in bytes.
+
+    Attributes:
+        config_bytes: Maximum size of `adapter_config.json`.
+        weights_bytes: Maximum size of `adapter_model.safetensors`.
+        header_bytes: Maximum size of the header of `adapter_model.safetensors`.
+        part_bytes: Maximum size of a part of an upload in parts.
+        open_uploads: Maximum number of unfinished uploads in parts of one tenant.
+        max_lora_rank: Largest rank of an adapter.
+    """
+
+    config_bytes: int
+    weights_bytes: int
+    header_bytes: int
+    part_bytes: int
+    open_uploads: int
+    max_lora_rank: int
+
+
 class UsageGroup(Answer, frozen=True, kw_only=True):
     """
     Usage group as the server shows it.
@@ -464,6 +511,53 @@ class UsageTotals(Answer, frozen=True, kw_only=True):
     load_s: float
     cost: str
     slot_s: float
+
+
+class ValidatedVersion(Answer, frozen=True, kw_only=True):
+    """
+    Summary of the version that an upload would make.
+
+    Attributes:
+        rank: Largest rank of its modules.
+        target_modules: Kinds of linear layers that it changes.
+        modules: Number of linear layers that it changes.
+        saved_modules: Full copies of the head in the file, which are not served.
+        parameters: Number of values in its tensors.
+        dtype: Data type of its tensors, in safetensors' spelling.
+    """
+
+    rank: int
+    alpha: float
+    target_modules: list[str]
+    modules: int
+    saved_modules: list[str]
+    parameters: int
+    dtype: str
+
+
+class Validation(Answer, frozen=True, kw_only=True):
+    """
+    Validation as the server shows it.
+
+    Attributes:
+        valid: Whether the upload gate found no reason against the adapter.
+        reasons: All reasons, as the refusal of an upload lists them.
+        warnings: Warnings for people: settings without effect, or reasons why answers may be worse than
+            expected.
+        version: Summary of the version; null if it is not valid.
+        size_bytes: Size of both files in bytes.
+        ignored: Names of the folder's files that are not part of a version.
+        unchecked: Checks that only an upload makes, for people.
+    """
+
+    valid: bool
+    reasons: list[Reason]
+    warnings: list[str]
+    size_bytes: int
+    ignored: list[str]
+    unchecked: list[str]
+    base: UploadBase
+    version: Union[ValidatedVersion, None] = None
 
 
 class Version(Answer, frozen=True, kw_only=True):
@@ -609,6 +703,29 @@ class QuotaReport(Answer, frozen=True, kw_only=True):
 
     quota: Quota
     used: QuotaUse
+
+
+class ServerFacts(Answer, frozen=True, kw_only=True):
+    """
+    Server facts as the server shows it.
+
+    Attributes:
+        version: Release of the server.
+        device: Device of the engine: `cpu`, or the name of the GPU; empty: unknown.
+        context: Maximum tokens of a request, prompt and answer together.
+        features: Optional features that are on: `chat` (chats with the base), `direct_uploads` (parts go
+            straight to the bucket), `import_hf`, `import_s3`, `lora_head` (adapters of the output head),
+            `validate`. Ignore unknown ones.
+        currency: Currency of prices and budgets (ISO 4217).
+    """
+
+    version: str
+    base: ServedBase
+    device: str
+    context: int
+    uploads: UploadCaps
+    features: list[str]
+    currency: str
 
 
 class UsageReport(Answer, frozen=True, kw_only=True):

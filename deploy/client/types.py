@@ -31,7 +31,7 @@ GENERATOR = FOLDER / "types" / "bin" / "datamodel-codegen"
 ROOTS = (
     *("Adapter", "Version", "Alias", "AliasReport", "AliasChange", "Canary", "Deletion", "Share", "SharedAdapter"),
     *("SharedVersion", "Pin", "Tenant", "TenantUsage", "Key", "NewKey", "LimitReport", "QuotaReport", "UsageReport"),
-    *("Reason", "Prices"),
+    *("Reason", "Prices", "ServerFacts", "Validation"),
 )
 #: ``Class.field`` of the document -> better name in Python.
 RENAMED = {"Version.version": "number", "SharedVersion.version": "number"}

@@ -29,7 +29,7 @@ from tenora_client.inference import (
 from tenora_client.models import Model, model_list
 from tenora_client.paths import path_of, tenant_path
 from tenora_client.reports import usage_query
-from tenora_client.types import Deletion, LimitReport, QuotaReport, SharedAdapter, UsageReport
+from tenora_client.types import Deletion, Key, LimitReport, QuotaReport, ServerFacts, SharedAdapter, UsageReport
 
 
 class AsyncClient:
@@ -170,6 +170,14 @@ class AsyncClient:
         """Fetch the models that the key may use: the base, adapters, and adapters shared with the tenant."""
         answer, _ = await self._session.send("GET", "/v1/models")
         return model_list(answer)
+
+    async def key(self) -> Key:
+        """Fetch the calling key: its tenant, scopes, restrictions and expiry. Its text is not part of it."""
+        return await self._session.get(Key, "/v1/key")
+
+    async def server(self) -> ServerFacts:
+        """Fetch the server's release, base, device, caps and features."""
+        return await self._session.get(ServerFacts, "/v1/server")
 
     async def limits(self) -> LimitReport:
         """Fetch the limits of the key and its tenant, and what is left of them."""

@@ -6,15 +6,16 @@ from typing import Annotated, NoReturn, Optional
 
 import httpx
 import typer
+from msgspec import ValidationError
 
 from tenora_client.cli.access import Access, admin_key, home, read_demo, resolve, tenant_key
 from tenora_client.cli.common_options import record_source
 from tenora_client.cli.invocation import current
-from tenora_client.cli.next_steps import explanation
+from tenora_client.cli.next_steps import explanation, server_version
 from tenora_client.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error, fail, show_reasons
 from tenora_client.configuration import DEFAULT_URL
 from tenora_client.errors import ConfigurationError
-from tenora_client.failures import usable_environment
+from tenora_client.failures import mismatch, usable_environment
 from tenora_client.transport import Api, Refused
 
 __all__ = ["Json", "Key", "Url", "connect", "connect_as_admin", "connect_as_tenant", "home", "read_demo", "tenant_key"]
@@ -83,6 +84,8 @@ def connect(access: Access, *, as_json: bool) -> Iterator[Api]:
                 yield api
             except Refused as refused:
                 _report(api, access, refused, as_json=as_json)
+            except ValidationError as error:
+                fail(str(mismatch(access.url, f"an answer cannot be read ({error})", server_version(api))))
     except ConfigurationError as error:
         fail(str(error), USAGE)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:

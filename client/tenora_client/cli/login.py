@@ -2,10 +2,11 @@
 
 import os
 import sys
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
+from tenora_client.answers import read
 from tenora_client.cli.access import Access, admin_key, resolve
 from tenora_client.cli.common_options import ProfileOption
 from tenora_client.cli.connection import Json, Key, Url, connect
@@ -15,7 +16,8 @@ from tenora_client.configuration import DEFAULT_URL
 from tenora_client.errors import ConfigurationError
 from tenora_client.profiles import DEFAULT_NAME, Profile, Profiles, checked_name, config_file, load_profiles
 from tenora_client.profiles import save_profiles as save
-from tenora_client.transport import Api, Refused
+from tenora_client.transport import Api
+from tenora_client.types import Key as OwnKey
 
 _RECORD = ("server", "profile", "key", "from", "name", "tenant", "scopes", "adapters", "addresses", "expires_at")
 
@@ -37,12 +39,12 @@ def login(url: _LoginUrl = None, key: _LoginKey = None, as_json: Json = False) -
     text = (sys.stdin.readline() if key == "-" else key or _ask("API key", hide_input=True)).strip()
     access = Access(address, text, "stdin" if key == "-" else "--key" if key else "the prompt")
     with connect(access, as_json=as_json) as api:
-        record = api.call("GET", "/v1/key")
+        record = own_key(api)
     _save(profiles.with_profile(Profile(name, address, text)))
     if as_json:
-        emit_json(record)
+        emit_json(record.to_dict())
     note(
-        f"Saved the profile {name} in {config_file()}: key {record['id']} ({record['name']}) of {_owner(record)} on "
+        f"Saved the profile {name} in {config_file()}: key {record.id} ({record.name}) of {_owner(record)} on "
         f"{address}. `tenora status` shows the server."
     )
     for variable in ("TENORA_URL", "TENORA_KEY"):
@@ -93,35 +95,32 @@ def whoami(url: Url = None, key: Key = None, as_json: Json = False) -> None:
     """Show the key of the calls, where it comes from, and what it may do. The secret is not shown."""
     access = resolve(url, key, admin_key)
     with connect(access, as_json=as_json) as api:
-        record: dict[str, Any] = api.call("GET", "/v1/key")
+        record = own_key(api)
+    fields = record.to_dict()
     if as_json:
-        emit_json(record)
+        emit_json(fields)
         return
     shown = {
-        **record,
+        **fields,
         "server": access.url,
         "profile": access.profile,
-        "key": record["id"],
+        "key": record.id,
         "from": access.key_origin,
-        "tenant": record["tenant"] or "(platform)",
-        "adapters": record["adapters"] or "all",
-        "addresses": record["addresses"] or "all",
-        "expires_at": record["expires_at"] or "never",
+        "tenant": record.tenant or "(platform)",
+        "adapters": record.adapters or "all",
+        "addresses": record.addresses or "all",
+        "expires_at": fields["expires_at"] or "never",
     }
     emit_record(shown, _RECORD)
 
 
-def key_record(api: Api) -> Optional[dict[str, Any]]:
-    """Return the calling key, or None if the server refuses it."""
-    try:
-        record: dict[str, Any] = api.call("GET", "/v1/key")
-    except Refused:
-        return None
-    return record
+def own_key(api: Api) -> OwnKey:
+    """Fetch the calling key."""
+    return read(OwnKey, api.call("GET", "/v1/key"))
 
 
-def _owner(record: dict[str, Any]) -> str:
-    return f"the tenant {record['tenant']}" if record["tenant"] else "the platform team"
+def _owner(record: OwnKey) -> str:
+    return f"the tenant {record.tenant}" if record.tenant else "the platform team"
 
 
 def _ask(question: str, *, default: Optional[str] = None, hide_input: bool = False) -> str:

@@ -3,14 +3,17 @@
 from typing import Any, Optional
 
 import typer
+from msgspec import ValidationError
 
 from tenora_client import __version__
+from tenora_client.answers import read
 from tenora_client.cli.access import Access, admin_key, resolve
 from tenora_client.cli.connection import Json, Key, Url, connect
-from tenora_client.cli.login import key_record
+from tenora_client.cli.login import own_key
 from tenora_client.cli.next_steps import server_version
 from tenora_client.cli.output import FAILED, emit_json, emit_record, note
 from tenora_client.transport import Api, Refused
+from tenora_client.types import ServerFacts
 
 #: Sent where there is no key: the health routes need none.
 _NO_KEY = "none"
@@ -83,25 +86,25 @@ def _facts(api: Api, access: Access) -> dict[str, Any]:
         return facts
     facts["key"] = access.key_words
     try:
-        server = api.call("GET", "/v1/server")
-    except Refused:
+        server = read(ServerFacts, api.call("GET", "/v1/server"))
+    except (Refused, ValidationError):
         return facts
-    names = ("version", "device", "context")
     return {
         **facts,
-        **{name: server.get(name) for name in names},
-        "base": server["base"]["name"],
+        "version": server.version,
+        "base": server.base.name,
+        "device": server.device,
+        "context": server.context,
         "adapters": _count(api),
     }
 
 
 def _count(api: Api) -> Optional[int]:
     """Return the number of adapters of the key's tenant, or of the engine's for a platform key."""
-    record = key_record(api)
     try:
-        if record is not None and record["tenant"] is None:
+        if own_key(api).tenant is None:
             total: int = api.call("GET", "/admin/engine?limit=1")["versions"]["total"]
             return total
         return len(api.list("/v1/adapters"))
-    except (Refused, KeyError, TypeError):
+    except (Refused, ValidationError, KeyError, TypeError):
         return None

@@ -78,6 +78,20 @@ def test_an_older_server_gets_a_sentence_with_both_releases(alone: Tenora) -> No
     assert error.count("\n") == 1
 
 
+def test_an_answer_of_another_form_names_both_releases(alone: Tenora) -> None:
+    app = old_server()
+
+    @app.get("/v1/key")
+    def key() -> dict[str, str]:
+        return {"owner": "retail"}
+
+    with live_server(app) as url:
+        error = alone("whoami", "--url", url, "--key", "x", exit_code=1).stderr
+    assert "Tenora 0.1.4" in error
+    assert "cannot be read" in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(alone: Tenora, shell: str) -> None:
     script = alone("completion", shell).stdout

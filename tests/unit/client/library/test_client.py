@@ -27,6 +27,15 @@ def test_a_folder_becomes_a_version(tenora: Client, unit: Unit, folder: Path) ->
     assert (adapter.tenant, adapter.versions, adapter.aliases) == (unit.slug, [1], {"default": {"1": 100}})
 
 
+def test_the_key_and_the_server_are_described(tenora: Client, platform: Client, unit: Unit) -> None:
+    key, server = tenora.key(), tenora.server()
+    assert (key.tenant, platform.key().tenant) == (unit.slug, None)
+    assert "inference" in key.scopes
+    assert (server.version, server.base.name) == (tenora.server_version(), "tiny-llama")
+    assert server.uploads.max_lora_rank > 0
+    assert "validate" in server.features
+
+
 def test_an_archive_or_a_parent_folder_is_found(tenora: Client, tmp_path: Path, folder: Path) -> None:
     assert tenora.adapters.publish("quotes", folder.parent, alias=None).aliases == []
     assert tenora.adapters.publish("quotes", str(folder)).aliases == ["default"]
