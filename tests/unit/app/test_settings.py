@@ -98,6 +98,7 @@ def test_which_variables_may_hold_a_secret():
         "TENORA_S3_PUBLIC_ENDPOINT_URL",
         "TENORA_URL",
         "TENORA_KEY",
+        "TENORA_PROFILE",
     }
     assert may_hold_secret("tenora_pepper")
     groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "LOG"]

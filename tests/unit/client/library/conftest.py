@@ -1,6 +1,5 @@
 """One live server with a fake engine for all tests of the library. Each test has a separate tenant."""
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import httpx
 import pytest
 
 from tenora_client import Client
-from tests.support.serving import peft_files, save_base
+from tests.support.peft_folders import new_adapter
+from tests.support.serving import save_base
 from tests.support.site import Site, Unit, make_unit, running_site
 
 
@@ -56,8 +56,3 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("TENORA_URL", "TENORA_KEY", "TENORA_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-
-
-def new_adapter(folder: Path) -> Path:
-    peft_files(folder, seed=uuid.uuid4().int % 2**31)
-    return folder

@@ -9,8 +9,8 @@ import pytest
 from tenora_client import AsyncClient, Client, Conflict, NotFound, Progress, UploadRejected
 from tenora_client._sync import connection
 from tests.support.bad_configs import config
+from tests.support.peft_folders import new_adapter
 from tests.support.site import Site, Unit
-from tests.unit.client.library.conftest import new_adapter
 
 
 def test_a_folder_becomes_a_version(tenora: Client, unit: Unit, folder: Path) -> None:
