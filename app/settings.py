@@ -168,6 +168,31 @@ class LimitSettings(BaseModel):
     template_workers: int = Field(4, ge=1, description="Chat templates of versions that are rendered at the same time")
 
 
+class BatchSettings(BaseModel):
+    """Files and batches (``TENORA_BATCH__*``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file_bytes: int = Field(200 * 10**6, ge=1024, description="Maximum size of a file, in bytes")
+    tenant_bytes: int = Field(10 * 10**9, ge=1024, description="Maximum size of all files of one tenant, in bytes")
+    tenant_files: int = Field(1_000, ge=1, description="Maximum number of files of one tenant")
+    lines: int = Field(50_000, ge=1, le=100_000, description="Maximum number of lines in a batch")
+    line_bytes: int = Field(2**20, ge=1024, description="Maximum length of a line, in bytes")
+    open_batches: int = Field(100, ge=1, description="Maximum number of unfinished batches of one tenant")
+    waiting_lines: int = Field(
+        200_000, ge=1, description="Maximum number of lines of one tenant's unfinished batches together"
+    )
+    file_days: float = Field(
+        30, gt=0, le=3650, description="Days after which a file expires if its creator chooses no other time"
+    )
+    weight: float = Field(
+        0.01, gt=0, le=1, description="Weight of a tenant's batches in the engine's queue, relative to its requests"
+    )
+    node_lost_s: float = Field(
+        30, ge=5, description="Seconds without a heartbeat after which another server takes over a server's lines"
+    )
+
+
 class LogSettings(BaseModel):
     """Log output on stderr (``TENORA_LOG__*``)."""
 
@@ -308,6 +333,7 @@ class Settings(BaseSettings):
     queue: QueueSettings = Field(default_factory=QueueSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     imports: ImportSettings = Field(default_factory=ImportSettings)
+    batch: BatchSettings = Field(default_factory=BatchSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
 

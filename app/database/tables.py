@@ -1,5 +1,6 @@
 """All tables of the registry; importing this module completes ``metadata``."""
 
+from app.database.batch_tables import batch_chunks, batch_results, batches, file_parts, file_uploads, files
 from app.database.operation_tables import (
     canaries,
     canary_figures,
@@ -37,10 +38,16 @@ __all__ = [
     "audit",
     "audit_anchors",
     "audit_seals",
+    "batch_chunks",
+    "batch_results",
+    "batches",
     "canaries",
     "canary_figures",
     "deletion_nodes",
     "deletions",
+    "file_parts",
+    "file_uploads",
+    "files",
     "idempotency",
     "installation",
     "keys",

@@ -17,6 +17,7 @@ class Scope(StrEnum):
     """
 
     INFERENCE = "inference"
+    BATCH = "batch"
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"
     USAGE_READ = "usage:read"
