@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tenora_client._async.client import AsyncClient
     from tenora_client._sync.client import Client
     from tenora_client.answers import FeedEvent
+    from tenora_client.batches.records import Batch, File
     from tenora_client.errors import (
         AuthenticationError,
         ConfigurationError,
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 _ERRORS = "tenora_client.errors"
 _HOMES = {
     "AsyncClient": "tenora_client._async.client",
+    "Batch": "tenora_client.batches.records",
     "Client": "tenora_client._sync.client",
     "FeedEvent": "tenora_client.answers",
+    "File": "tenora_client.batches.records",
     "Generation": "tenora_client.inference",
     "NoAdapter": "tenora_client.folders",
     "Progress": "tenora_client.progress",
@@ -42,11 +45,13 @@ _HOMES = {
 __all__ = [
     "AsyncClient",
     "AuthenticationError",
+    "Batch",
     "Client",
     "ConfigurationError",
     "Conflict",
     "ConnectionFailed",
     "FeedEvent",
+    "File",
     "ForeignAnswer",
     "Generation",
     "InvalidRequest",

@@ -131,6 +131,18 @@ def page_of(response: httpx.Response) -> tuple[list[dict[str, Any]], str | None]
         raise foreign_answer(response.status_code, response.text) from None
 
 
+def page_after(page: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Return the items of one page of a listing in OpenAI's form, and whether more follow.
+
+    Raises:
+        ForeignAnswer: it has another form.
+    """
+    items = page.get("data") if isinstance(page, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) and "id" in item for item in items):
+        raise foreign_answer(HTTPStatus.OK, str(page))
+    return items, bool(page.get("has_more"))
+
+
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of the header Retry-After. Tenora sends whole seconds, never a date."""
     value = headers.get("retry-after", "")

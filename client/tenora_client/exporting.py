@@ -1,4 +1,4 @@
-"""Write an exported version: all of it or nothing, with checked digests."""
+"""Write what is downloaded: all of it or nothing, with checked digests."""
 
 from __future__ import annotations
 
@@ -48,12 +48,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
 class ExportedFile:
     """File that is hashed while it is written.
 
+    Args:
+        shown: name for messages; None: that of the file.
+
     Raises (every method):
         OSError: the file cannot be written.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._name, self._digest, self._file = name, hashlib.sha256(), (folder / name).open("xb")
+    def __init__(self, folder: Path, name: str, shown: str | None = None) -> None:
+        self._name, self._digest, self._file = shown or name, hashlib.sha256(), (folder / name).open("xb")
 
     def __enter__(self) -> ExportedFile:
         return self

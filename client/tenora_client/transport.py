@@ -24,6 +24,10 @@ class Api(Connection):
         parts = {name: (name, file, "application/octet-stream") for name, file in files.items()}
         return result(self._http.post(path, files=parts))
 
+    def upload_file(self, path: str, fields: Mapping[str, str], name: str, file: Any) -> Any:
+        """Send form fields and a file, which is an object with ``read`` and ``fileno``."""
+        return result(self._http.post(path, data=dict(fields), files={"file": (name, file, "application/jsonl")}))
+
     def put(self, path: str, content: Iterable[bytes], headers: Mapping[str, str]) -> None:
         """Send a body. The headers give its length."""
         result(self._http.put(path, content=content, headers=dict(headers)))

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from tenora_client._async.adapters import AsyncAdapters
 from tenora_client._async.administration import AsyncKeys, AsyncTenants
+from tenora_client._async.batches import AsyncBatches
+from tenora_client._async.files import AsyncFiles
 from tenora_client._async.session import AsyncSession
 from tenora_client.answers import FeedEvent
 from tenora_client.closing import async_closing
@@ -52,6 +54,8 @@ class AsyncClient:
         adapters: adapters, versions, aliases and shares.
         tenants: tenants of the server, for platform keys.
         keys: API keys, for platform keys.
+        files: inputs and outputs of batches.
+        batches: batches of requests.
         url: address of the server.
 
     Raises (every method):
@@ -75,6 +79,8 @@ class AsyncClient:
         self.adapters = AsyncAdapters(self._session)
         self.tenants = AsyncTenants(self._session)
         self.keys = AsyncKeys(self._session)
+        self.files = AsyncFiles(self._session)
+        self.batches = AsyncBatches(self._session)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session.access!r})"

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tenora_client.answers import HEARTBEAT, FeedEvent, FeedParser, checked_event, page_of, result
+from tenora_client.answers import HEARTBEAT, FeedEvent, FeedParser, checked_event, page_after, page_of, result
 from tenora_client.retries import Retries
 
 # A read waits for the engine's first token, or for the validation of an upload.
@@ -21,6 +21,8 @@ LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PAGE = 200
+#: OpenAI allows no more on a page of batches.
+_SHORT_PAGE = 100
 
 #: Items of a listing.
 Rows = list[dict[str, Any]]
@@ -118,6 +120,19 @@ class AsyncConnection:
             yield items
             if cursor is None:
                 return
+
+    async def pages_after(
+        self, path: str, filters: Mapping[str, str | Sequence[str]] = _NOTHING
+    ) -> AsyncIterator[Rows]:
+        """Fetch the pages of a listing in OpenAI's form, whose cursor is the id of the last item."""
+        query: dict[str, Any] = {**filters, "limit": _SHORT_PAGE}
+        while True:
+            answer = result(await self.send("GET", path, query=query))
+            items, more = page_after(answer)
+            yield items
+            if not (more and items):
+                return
+            query["after"] = items[-1]["id"]
 
     async def list(self, path: str, filters: Mapping[str, str | Sequence[str]] = _NOTHING) -> Rows:
         """Fetch all pages of a listing, as :meth:`pages` does."""

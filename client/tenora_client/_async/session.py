@@ -95,13 +95,23 @@ class AsyncSession:
             raise await self._mismatch(f"an answer cannot be read ({error})") from error
 
     async def items(
-        self, kind: type[T], path: str, filters: Mapping[str, str | Sequence[str] | None] | None = None
+        self,
+        kind: type[T],
+        path: str,
+        filters: Mapping[str, str | Sequence[str] | None] | None = None,
+        *,
+        by_id: bool = False,
     ) -> AsyncIterator[T]:
-        """Yield the items of a listing. A page is fetched once its first item is taken."""
+        """Yield the items of a listing. A page is fetched once its first item is taken.
+
+        Args:
+            by_id: the listing has OpenAI's form.
+        """
         given = {name: value for name, value in (filters or {}).items() if value}
+        fetch = self._connection.pages_after if by_id else self._connection.pages
         with reported(self.access.url):
             try:
-                async for page in self._connection.pages(path, given):
+                async for page in fetch(path, given):
                     for item in page:
                         yield await self.typed(kind, item)
             except Refused as error:

@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 from tenora_client._sync.adapters import Adapters
 from tenora_client._sync.administration import Keys, Tenants
+from tenora_client._sync.batches import Batches
+from tenora_client._sync.files import Files
 from tenora_client._sync.session import Session
 from tenora_client.answers import FeedEvent
 from tenora_client.closing import closing
@@ -53,6 +55,8 @@ class Client:
         adapters: adapters, versions, aliases and shares.
         tenants: tenants of the server, for platform keys.
         keys: API keys, for platform keys.
+        files: inputs and outputs of batches.
+        batches: batches of requests.
         url: address of the server.
 
     Raises (every method):
@@ -76,6 +80,8 @@ class Client:
         self.adapters = Adapters(self._session)
         self.tenants = Tenants(self._session)
         self.keys = Keys(self._session)
+        self.files = Files(self._session)
+        self.batches = Batches(self._session)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session.access!r})"
