@@ -70,11 +70,11 @@ def check_target(target: Path, columns: Sequence[str]) -> None:
         raise BadInput(f"The input has a column {taken[0]!r}, which the output adds. Rename it in the input.")
 
 
-def write_output(source: Input, answers: Path | None, errors: Path | None, target: Path) -> Written:
+def write_output(source: Input, results: Sequence[Path], target: Path) -> Written:
     """Write the results in the order of the input. The file appears once it is complete.
 
     Args:
-        answers, errors: the batch's output and error file; None if it has none.
+        results: the batch's output and error file, as far as it has them.
 
     Raises:
         BadInput: pyarrow is missing, or the input has changed.
@@ -83,9 +83,9 @@ def write_output(source: Input, answers: Path | None, errors: Path | None, targe
     written = Written()
     with ExitStack() as stack:
         write = stack.enter_context(_writer(target, source.columns, source.schema))
-        results = [_Cursor(stack.enter_context(_results(path))) for path in (answers, errors)]
+        cursors = [_Cursor(stack.enter_context(_results(path))) for path in results]
         for item in source.items():
-            result = next((taken for cursor in results if (taken := cursor.take(item.custom_id))), None)
+            result = next((taken for cursor in cursors if (taken := cursor.take(item.custom_id))), None)
             reason = _NO_PROMPT if item.request is None else _NO_RESULT
             write(item.cells, item.custom_id, result, reason)
             written.lines += 1
@@ -93,7 +93,7 @@ def write_output(source: Input, answers: Path | None, errors: Path | None, targe
     return written
 
 
-def write_results(answers: Path | None, errors: Path | None, target: Path) -> Written:
+def write_results(results: Sequence[Path], target: Path) -> Written:
     """Write the answers, then the errors, without the input. The file appears once it is complete.
 
     Raises: as :func:`write_output`.
@@ -101,7 +101,7 @@ def write_results(answers: Path | None, errors: Path | None, target: Path) -> Wr
     written = Written()
     with ExitStack() as stack:
         write = stack.enter_context(_writer(target, ("custom_id",), None))
-        for path in (answers, errors):
+        for path in results:
             for result in stack.enter_context(_results(path)):
                 write((result.custom_id,), result.custom_id, result, "")
                 written.lines += 1
@@ -145,10 +145,7 @@ class _Cursor:
 
 
 @contextmanager
-def _results(path: Path | None) -> Iterator[Iterator[Result]]:
-    if path is None:
-        yield iter(())
-        return
+def _results(path: Path) -> Iterator[Iterator[Result]]:
     with path.open("rb") as file:
         yield _parsed(path, file)
 

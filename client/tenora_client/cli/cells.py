@@ -69,3 +69,14 @@ def _age(at: datetime, now: datetime) -> str:
     size, unit = next((pair for pair in _AGES if abs(seconds) >= pair[0]), _AGES[-1])
     distance = f"{abs(seconds) // size}{unit}"
     return f"{distance} ago" if seconds >= 0 else f"in {distance}"
+
+
+def with_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose times, in seconds since 1970, are texts as in the server's other answers."""
+    return {key: _text_of(value) if key.endswith("_at") else value for key, value in row.items()}
+
+
+def _text_of(at: Any) -> Any:
+    if not isinstance(at, (int, float)) or isinstance(at, bool):
+        return at
+    return datetime.fromtimestamp(at, timezone.utc).isoformat().replace("+00:00", "Z")

@@ -23,6 +23,9 @@ _MISSING: Mapping[Optional[str], str] = {
     "version": "`tenora adapters versions ADAPTER` shows its versions.",
     "alias": "`tenora adapters aliases ADAPTER` shows its aliases.",
     "key_id": "`tenora keys list` shows the keys.",
+    "batch_id": "`tenora batch list` shows the batches.",
+    "file_id": "`tenora files list` shows the files.",
+    "input_file_id": "`tenora files list` shows the files.",
     "deletion": "`tenora adapters deletions` shows the deletions.",
 }
 #: Beginning of the server's messages for an unknown path or method. Its other answers 404 are about objects.

@@ -4,11 +4,14 @@
 - ``tenora.validators`` names a function of an adapter's folder, a base's folder and the largest rank that returns the
   reasons of a refusal, as the server's answer has them.
 - ``tenora.prechecks`` names a function of an adapter's config and weights that returns reasons of a refusal.
+- ``tenora.batches`` names a function of a tenant that returns a context manager of a
+  :class:`tenora_client.batches.service.BatchService` on this machine's engine, and its name.
 """
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -167,6 +170,23 @@ def precheck(config: Path, weights: Path) -> Sequence[Reason]:
         check: Callable[[Path, Path], Sequence[Reason]] = entry.load()
         reasons += check(config, weights)
     return reasons
+
+
+def offline_batches(tenant: Optional[str]) -> AbstractContextManager[tuple[Any, str]]:
+    """Return the batches of this machine's engine. End the command if no package here has one.
+
+    Args:
+        tenant: owner of the batch; None: the only tenant.
+    """
+    entries = _entries("tenora.batches")
+    if not entries:
+        fail(
+            "--offline needs the server's environment, which is not installed here. Run `make environment` in a "
+            "checkout of Tenora, then `.venv/bin/tenora batch run --offline`.",
+            USAGE,
+        )
+    opened: Callable[[Optional[str]], AbstractContextManager[tuple[Any, str]]] = entries[0].load()
+    return opened(tenant)
 
 
 def _report(error: Any) -> int:

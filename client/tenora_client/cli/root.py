@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tenora_client import __version__
-from tenora_client.cli import adapters, engine, keys, models, prices, tenants
+from tenora_client.cli import adapters, batch, engine, files, keys, models, prices, tenants
 from tenora_client.cli.chat import chat
 from tenora_client.cli.completion import completion
 from tenora_client.cli.generate import generate
@@ -32,6 +32,8 @@ for command in (login, logout, whoami, status, version, profiles, use, completio
     app.command()(command)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(models.app, name="models")
+app.add_typer(batch.app, name="batch")
+app.add_typer(files.app, name="files")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(prices.app, name="prices")
