@@ -106,7 +106,7 @@ class Input:
         with closing(items):
             for item in items:
                 # A digest takes less memory than an id of 512 characters.
-                key = hashlib.blake2b(item.custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+                key = hashlib.blake2b(item.custom_id.encode(), digest_size=16).digest()
                 if key in ids:
                     raise BadInput(
                         f"Line {item.number} has the custom_id {item.custom_id[:80]!r} of an earlier line. Give each "

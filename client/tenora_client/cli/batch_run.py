@@ -313,14 +313,9 @@ def _report_problems(source: Input, batch: Batch) -> None:
     for problem in problems[:_SHOWN_PROBLEMS]:
         where = f"{word} {numbers.get(problem.line or 0, problem.line)}: " if problem.line else ""
         note(f"- {where}{problem.message}")
-    more = (
-        f" `tenora batch show {batch.id}` shows all {len(problems)} problems."
-        if len(problems) > _SHOWN_PROBLEMS
-        else ""
-    )
-    fail(
-        f"No line ran.{more} Correct the input, then run the command again. `tenora batch show {batch.id}` shows this."
-    )
+    if len(problems) > _SHOWN_PROBLEMS:
+        note(f"`tenora batch show {batch.id}` shows all {len(problems)} problems.")
+    fail("No line ran. Correct the input, then run the command again.")
 
 
 def _target(path: Path, output: Optional[Path]) -> Path:
