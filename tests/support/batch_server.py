@@ -30,6 +30,7 @@ class BatchServer:
         limit: number of lines that may run; a batch stands still there.
         fail_next: number of further requests that are answered with 503.
         error_of: message of a line's error by its id; None: the line succeeds.
+        damage: bytes that are sent after a file's content, as if they belonged to it.
         problems: problems of the next batch, which then fails.
         requests: method and path of each request.
     """
@@ -38,6 +39,7 @@ class BatchServer:
     limit: float = float("inf")
     fail_next: int = 0
     error_of: Callable[[str], str | None] = lambda _: None
+    damage: bytes = b""
     problems: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -119,7 +121,9 @@ class _Routes:
     async def _content(self, request: Request) -> Response:
         data = self._server.files[request.path_params["id"]][1]
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        return Response(data, media_type="application/jsonl", headers={"repr-digest": f"sha-256=:{digest}:"})
+        return Response(
+            data + self._server.damage, media_type="application/jsonl", headers={"repr-digest": f"sha-256=:{digest}:"}
+        )
 
     async def _create(self, request: Request) -> Response:
         body = await request.json()

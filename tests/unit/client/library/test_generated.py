@@ -13,7 +13,7 @@ from tenora_client import AsyncClient, Client
 from tests.support.site import Site
 
 HINT = "run `make client-code`"
-NAMESPACES = ("adapters", "tenants", "keys")
+NAMESPACES = ("adapters", "tenants", "keys", "files", "batches")
 
 
 def test_the_synchronous_client_is_current() -> None:
