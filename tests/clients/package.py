@@ -1,7 +1,7 @@
 """Environments of ``tenora-client``: its wheel on the oldest and the newest Python of this machine.
 
-The dependencies come from locks with hashes that hold for all its Pythons: the newest versions, and the oldest that
-the package allows.
+The dependencies come from locks with hashes that hold for all its Pythons: the newest versions, the oldest that the
+package allows, and the newest with the extra for Parquet.
 """
 
 import hashlib
@@ -34,11 +34,13 @@ class Environment:
         name: folder below ``.clients``.
         resolution: versions of the dependencies, as uv names the choice.
         newest: whether it has the newest Python of this machine, else the oldest.
+        extra: extra of the package; empty for none.
     """
 
     name: str
     resolution: str
     newest: bool
+    extra: str = ""
 
     @property
     def folder(self) -> Path:
@@ -46,7 +48,7 @@ class Environment:
 
     @property
     def lock(self) -> Path:
-        return LOCKS / f"{self.resolution}.txt"
+        return LOCKS / f"{self.extra or self.resolution}.txt"
 
     def _minor(self) -> int:
         return pythons()[-1 if self.newest else 0][0]
@@ -81,16 +83,18 @@ ENVIRONMENTS = (
     Environment("tenora-client-newest", "highest", newest=True),
     Environment("tenora-client-lowest", "lowest-direct", newest=False),
 )
+PARQUET = Environment("tenora-client-parquet", "highest", newest=True, extra="parquet")
 
 
 def install() -> None:
-    for environment in ENVIRONMENTS:
+    for environment in (*ENVIRONMENTS, PARQUET):
         environment.install()
 
 
 def compile_locks(environment: dict[str, str]) -> None:
-    for lock in {one.resolution: one.lock for one in ENVIRONMENTS}.values():
-        target = ["client/pyproject.toml", "--resolution", lock.stem, "-o", str(lock.relative_to(ROOT))]
+    for lock, one in {one.lock: one for one in (*ENVIRONMENTS, PARQUET)}.items():
+        extra = ["--extra", one.extra] if one.extra else []
+        target = ["client/pyproject.toml", *extra, "--resolution", one.resolution, "-o", str(lock.relative_to(ROOT))]
         uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, *target], environment)
 
 

@@ -188,7 +188,7 @@ def _jsonl_writer(part: Path, _: Sequence[str], __: Any) -> Iterator[Write]:
 @contextmanager
 def _csv_writer(part: Path, columns: Sequence[str], _: Any) -> Iterator[Write]:
     with part.open("x", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
+        table = csv.writer(file, lineterminator="\n")
         table.writerow([*columns, *(name for name, _ in COLUMNS)])
 
         def write(cells: Sequence[Any], _: str, result: Result | None, reason: str) -> None:

@@ -45,8 +45,8 @@ def rows_of(path: Path) -> Iterator[Sequence[Any]]:
         while True:
             try:
                 batch = next(batches, None)
-            except arrow.ArrowException as error:
-                raise BadInput(f"{path.name} is a damaged Parquet file: {error}.") from None
+            except (arrow.ArrowException, OSError) as error:
+                raise BadInput(f"{path.name} is a damaged Parquet file: {_first_line(error)}.") from None
             if batch is None:
                 return
             yield from zip(*(column.to_pylist() for column in batch.columns))
@@ -113,8 +113,12 @@ def _opened(path: Path) -> tuple[Any, Any]:
         pass  # raises an error with the name of the file
     try:
         return arrow, parquet.ParquetFile(path)
-    except arrow.ArrowException as error:
-        raise BadInput(f"{path.name} is not a Parquet file: {error}.") from None
+    except (arrow.ArrowException, OSError) as error:
+        raise BadInput(f"{path.name} is not a Parquet file: {_first_line(error)}.") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _pyarrow() -> tuple[Any, Any]:

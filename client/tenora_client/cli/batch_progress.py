@@ -47,7 +47,7 @@ class BatchProgress:
                 note(f"{batch.id}: {stage}, {done}/{counts.total or '?'} lines.")
             self._stage = stage
             return
-        self._sending.stop()
+        _stop(self._sending)
         tokens_s, left_s = self._speed(done, batch.usage.output_tokens if batch.usage else 0, counts.total)
         shown = (self._label or batch.id) if stage == "running" else stage
         if self._task is None:
@@ -85,8 +85,13 @@ def progress_of_batch(label: str) -> Iterator[BatchProgress]:
     try:
         yield BatchProgress(bar, sending, label)
     finally:
-        sending.stop()
-        bar.stop()
+        for shown in (sending, bar):
+            _stop(shown)
+
+
+def _stop(shown: Progress) -> None:
+    if shown.live.is_started:  # stopping one that was not started prints a line
+        shown.stop()
 
 
 def stage_of(batch: Batch) -> str:

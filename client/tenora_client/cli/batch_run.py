@@ -353,4 +353,4 @@ def reported() -> Iterator[None]:
     except DamagedDownload as error:
         fail(str(error), FAILED)
     except OSError as error:
-        fail(f"Cannot use {error.filename}: {error.strerror}.", USAGE)
+        fail(f"Cannot use {error.filename}: {error.strerror or error}.", USAGE)

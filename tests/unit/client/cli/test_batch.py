@@ -273,3 +273,15 @@ def test_files_go_up_and_down(batch: Tenora, server: BatchServer, prompts: Path)
     batch("files", "delete", file_id, "--yes")
     assert not server.files
     assert "`tenora files list`" in batch("files", "show", file_id, exit_code=1).stderr
+
+
+def test_parquet_without_pyarrow_says_how_to_install_it(
+    batch: Tenora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    result = batch("batch", "run", str(tmp_path / "in.parquet"), exit_code=2)
+    assert "Install it: pip install 'tenora-client[parquet]'." in result.stderr
+    (tmp_path / "in.csv").write_text("text\na\n")
+    result = batch("batch", "run", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.parquet"), exit_code=2)
+    assert "Install it: pip install 'tenora-client[parquet]'." in result.stderr
