@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from app.domain.access import Caller
+from app.domain.batches import LineResult
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
 from app.domain.usage import MAX_REASON, UsageRecord
@@ -100,6 +101,50 @@ class Meter:
         await self.settle(entry, _OK if whole else _ENGINE_STOPPED, reasons[-1] if reasons else None)
         return answer
 
+    async def metered_line(
+        self,
+        caller: Caller,
+        call: EngineCall,
+        work: Awaitable[Answer],
+        *,
+        permit: Permit,
+        result_of: Callable[[dict[str, Any]], LineResult],
+    ) -> LineResult:
+        """Await the answer to a line of a batch, and make its usage and its result durable together.
+
+        An attempt without a whole answer leaves no record and costs nothing, because the line will run again.
+
+        Raises:
+            EngineUnavailable: the engine stopped while it answered.
+            RegistryUnavailable: the record could not be written anywhere.
+            Exception: any error of ``work``.
+        """
+        entry = _Entry(call, caller, self._clock(), self._monotonic(), permit)
+        try:
+            answer = await work
+            if not isinstance(answer, dict):
+                await answer.aclose()
+                raise TypeError("A line of a batch has no event stream.")
+            reasons = [choice.get("finish_reason") for choice in answer.get("choices", ())]
+            if any(reason in _UNFINISHED for reason in reasons):
+                raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
+            result = result_of(answer)
+        except BaseException:
+            self._limits.settle(permit, 0, 0)
+            raise
+        usage = call.outcome.usage or TokenUsage(0, 0, 0, ttft_s=None)
+        reason = reasons[-1] if reasons else None
+        task = asyncio.create_task(self._settle(entry, usage, _OK, reason, result))
+        self._settling.add(task)
+        task.add_done_callback(self._settled)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Whoever ends this line must know that its entry is complete.
+            await asyncio.wait((task,))
+            raise
+        return result
+
     async def settle(
         self, entry: _Entry, status: int, finish_reason: str | None = None, *, streamed_tokens: int = 0
     ) -> None:
@@ -142,7 +187,14 @@ class Meter:
         if not task.cancelled() and (error := task.exception()):
             logger.error("The usage of a request was not recorded: %s", error)
 
-    async def _settle(self, entry: _Entry, usage: TokenUsage | None, status: int, finish_reason: str | None) -> None:
+    async def _settle(
+        self,
+        entry: _Entry,
+        usage: TokenUsage | None,
+        status: int,
+        finish_reason: str | None,
+        result: LineResult | None = None,
+    ) -> None:
         if usage is None:
             self._limits.settle(entry.permit, 0, 0)
             return
@@ -168,7 +220,7 @@ class Meter:
         for listener in self._listeners:
             listener(record)
         try:
-            await self._ledger.keep(record)
+            await self._ledger.keep(record, result)
         finally:
             # Settle last. If the server is killed in between, a budget must not include usage without a record.
             self._limits.settle(entry.permit, usage.prompt_tokens + usage.output_tokens, cost)

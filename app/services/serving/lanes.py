@@ -1,0 +1,32 @@
+"""Lane of a tenant's batches in the engine's queue, beside the tenant's own requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.access import Caller
+from app.domain.batches import LineResult
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Lane of one line of a batch.
+
+    Attributes:
+        version_id: version to which the line's name must resolve; None for the base model.
+        weight: weight of the tenant's batches relative to the tenant's requests.
+        result: builds the line's result from the route's answer and the name of the version that gave it.
+    """
+
+    version_id: int | None
+    weight: float
+    result: Callable[[dict[str, Any], str | None], LineResult]
+
+
+class VersionGone(Exception):
+    """The name of a line's version resolves to nothing, or to another version than when the batch was created."""
+
+
+def lane_name(caller: Caller) -> str:
+    """Return the name of the lane in the scheduler. No tenant has such a name, because slugs contain no slash."""
+    return f"{caller.tenant_slug}/batch"
