@@ -154,6 +154,18 @@ async def unfinished_chunks(connection: AsyncConnection, batch_id: str, *, limit
     return [chunk_of(row) for row in await connection.execute(statement)]
 
 
+async def batches_without_open_chunks(connection: AsyncConnection, batch_ids: Collection[str]) -> set[str]:
+    """Return those of the batches whose chunks are all done."""
+    if not batch_ids:
+        return set()
+    statement = (
+        select(batch_chunks.c.batch_id)
+        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), batch_chunks.c.state != ChunkState.DONE)
+        .distinct()
+    )
+    return set(batch_ids) - set(await connection.scalars(statement))
+
+
 async def segments_of(connection: AsyncConnection, batch_id: str) -> list[tuple[int, str]]:
     """List number and blob of the chunks of a batch that are done, by number."""
     statement = (

@@ -20,6 +20,7 @@ from app.domain.errors import (
     Busy,
     EngineUnavailable,
     Forbidden,
+    InvalidRequest,
     LimitExceeded,
     NotFound,
     QueueFull,
@@ -28,8 +29,11 @@ from app.domain.errors import (
     WrongBase,
     row_of,
 )
+from app.engine.port import Endpoint
 from app.services.batches import line_results
 from app.services.batches.line_results import ADAPTER_UNAVAILABLE, LineIdentity
+from app.services.bodies.responses import responses_request
+from app.services.serving.checked_bodies import BodyChecks, CheckedBody
 from app.services.serving.inference import InferenceService
 from app.services.serving.lanes import Lane, VersionGone
 
@@ -90,8 +94,8 @@ class LineRunner:
         weight: weight of a tenant's batches relative to its requests.
     """
 
-    def __init__(self, inference: InferenceService, *, weight: float) -> None:
-        self._inference, self._weight = inference, weight
+    def __init__(self, inference: InferenceService, checks: BodyChecks, *, weight: float) -> None:
+        self._inference, self._checks, self._weight = inference, checks, weight
         self._attempts: dict[str, int] = {}
 
     async def run(self, caller: Caller, endpoint: str, chunk: Chunk, place: LinePlace, source: Path) -> Outcome:
@@ -112,7 +116,8 @@ class LineRunner:
             chunk.version_id, self._weight, lambda answer, version: line_results.answered(line, answer, version)
         )
         try:
-            await self._inference.answer_line(caller, line.request_id, endpoint, body, lane)
+            checked = checked_body(self._checks, endpoint, body)
+            await self._inference.answer_line(caller, line.request_id, checked, lane)
         except LATER as error:
             return Later(error)
         except _UNAVAILABLE as error:
@@ -136,6 +141,24 @@ class LineRunner:
         del self._attempts[line.request_id]
         message = f"Internal error. Give the platform team the request id {line.request_id}."
         return Failed(line_results.failed(line, _INTERNAL, message))
+
+
+def checked_body(checks: BodyChecks, endpoint: str, body: dict[str, Any]) -> CheckedBody:
+    """Check a line's body as its route would.
+
+    Raises:
+        InvalidRequest, UnsupportedField
+    """
+    match endpoint:
+        case "/v1/chat/completions":
+            return checks.openai(Endpoint.CHAT, body)
+        case "/v1/completions":
+            return checks.openai(Endpoint.COMPLETIONS, body)
+        case "/v1/responses":
+            return checks.translated(body, responses_request)
+        case "/generate":
+            return checks.lorax(body, stream=False)
+    raise InvalidRequest(f"Batches have no route {endpoint!r:.80}.", param="endpoint")
 
 
 def read_line(source: Path, place: LinePlace) -> bytes:

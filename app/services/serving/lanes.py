@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain.access import Caller
 from app.domain.batches import LineResult
+from app.services.serving.preparation import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,10 @@ class Lane:
     weight: float
     result: Callable[[dict[str, Any], str | None], LineResult]
 
+    def terms(self, caller: Caller, request_id: str) -> Terms:
+        """Return the terms of the line. No tenant has the lane's name, because slugs contain no slash."""
+        return Terms(request_id, lane=f"{caller.tenant_slug}/batch", weight=caller.weight * self.weight)
+
 
 class VersionGone(Exception):
-    """The name of a line's version resolves to nothing, or to another version than when the batch was created."""
-
-
-def lane_name(caller: Caller) -> str:
-    """Return the name of the lane in the scheduler. No tenant has such a name, because slugs contain no slash."""
-    return f"{caller.tenant_slug}/batch"
+    """The name of a line's version resolves to another version than when the batch was created."""

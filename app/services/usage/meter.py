@@ -105,23 +105,22 @@ class Meter:
         self,
         caller: Caller,
         call: EngineCall,
-        work: Awaitable[Answer],
         *,
         permit: Permit,
         result_of: Callable[[dict[str, Any]], LineResult],
     ) -> LineResult:
-        """Await the answer to a line of a batch, and make its usage and its result durable together.
+        """Run the call of a line of a batch, and make its usage and its result durable together.
 
         An attempt without a whole answer leaves no record and costs nothing, because the line will run again.
 
         Raises:
             EngineUnavailable: the engine stopped while it answered.
             RegistryUnavailable: the record could not be written anywhere.
-            Exception: any error of ``work``.
+            Exception: any error of the call.
         """
         entry = _Entry(call, caller, self._clock(), self._monotonic(), permit)
         try:
-            answer = await work
+            answer = await call.answer()
             if not isinstance(answer, dict):
                 await answer.aclose()
                 raise TypeError("A line of a batch has no event stream.")
