@@ -1,6 +1,7 @@
 """Chunks of batches in the registry."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, func, insert, select
@@ -9,20 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.database.tables import batch_chunks
 from app.domain.batches import Chunk, ChunkState, LinePlace
 
+#: Rows per statement, of up to 8 KiB each.
+_ROWS_AT_ONCE = 32
+
 
 async def insert_chunks(connection: AsyncConnection, chunks: Iterable[Chunk]) -> None:
-    """Insert chunks, one statement each: a chunk's row has up to 8 KiB."""
-    for chunk in chunks:
-        await connection.execute(
-            insert(batch_chunks).values(
-                batch_id=chunk.batch_id,
-                number=chunk.number,
-                version_id=chunk.version_id,
-                model=chunk.model,
-                lines=[[line.number, line.offset, line.length] for line in chunk.lines],
-                state=chunk.state,
-            )
-        )
+    """Insert the chunks of a batch that was validated."""
+    remaining = iter(chunks)
+    while rows := [_row(chunk) for chunk in islice(remaining, _ROWS_AT_ONCE)]:
+        await connection.execute(insert(batch_chunks), rows)
 
 
 async def chunks_of(connection: AsyncConnection, batch_id: str) -> list[Chunk]:
@@ -54,3 +50,14 @@ def chunk_of(row: Row[Any]) -> Chunk:
         leased_until=row.leased_until,
         segment=row.segment,
     )
+
+
+def _row(chunk: Chunk) -> dict[str, Any]:
+    return {
+        "batch_id": chunk.batch_id,
+        "number": chunk.number,
+        "version_id": chunk.version_id,
+        "model": chunk.model,
+        "lines": [[line.number, line.offset, line.length] for line in chunk.lines],
+        "state": chunk.state,
+    }

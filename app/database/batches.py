@@ -110,6 +110,12 @@ async def batches_reading(connection: AsyncConnection, file_id: str) -> list[str
     return list(await connection.scalars(statement))
 
 
+async def unfinished_of_key(connection: AsyncConnection, key_id: str) -> list[Batch]:
+    """List the unfinished batches that a key created, by id, and lock their rows until the transaction ends."""
+    statement = select(batches).where(batches.c.created_by == key_id, _OPEN).order_by(batches.c.id).with_for_update()
+    return [batch_of(row) for row in await connection.execute(statement)]
+
+
 async def set_state(
     connection: AsyncConnection,
     batch_id: str,
