@@ -40,6 +40,11 @@ class OpenBatch:
     tenant_disabled: bool
     tenant_deleted: bool
 
+    @property
+    def slug(self) -> str:
+        """Slug of the tenant."""
+        return self.caller.tenant_slug or ""
+
 
 async def open_batches(connection: AsyncConnection) -> list[OpenBatch]:
     """List all batches that run, are being cancelled or finalized, oldest first."""

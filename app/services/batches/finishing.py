@@ -25,6 +25,7 @@ from app.domain.files import Purpose, StoredFile
 from app.services.batches import line_results
 from app.services.batches.line_results import BATCH_CANCELLED, BATCH_EXPIRED, LineIdentity
 from app.services.batches.line_runner import custom_id_of, read_line
+from app.services.common.batch_states import change_state
 from app.services.files.contents import FileContents
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,11 @@ class Finisher:
                 await batch_results.finish_chunk(connection, chunk.batch_id, chunk.number, segment)
         return set()
 
-    async def finalize(self, batch: Batch) -> bool:
+    async def finalize(self, batch: Batch, tenant: str) -> bool:
         """Finish a batch whose lines have ended: give each remaining line its result, write the files, end the batch.
+
+        Args:
+            tenant: slug of its tenant.
 
         Returns:
             False if another server works on it.
@@ -92,12 +96,12 @@ class Finisher:
         async with self._contents.scratch() as folder:
             output, errors = await self._merged(batch, folder)
             try:
-                await self._end(batch, output, errors)
+                await self._end(batch, tenant, output, errors)
             except Conflict:
                 return False
         return True
 
-    async def _end(self, batch: Batch, output: Path, errors: Path) -> None:
+    async def _end(self, batch: Batch, tenant: str, output: Path, errors: Path) -> None:
         """Store the files of a batch, and commit them together with its final state.
 
         Raises:
@@ -117,8 +121,8 @@ class Finisher:
                     values[f"{kind}_file_id"] = file.id
             # An expired batch has the time of its end already.
             at = batch.times.get(state, self._clock())
-            if not await batches.set_state(
-                connection, batch.id, state, expected=[batch.state], at=at, node=self._node, values=values
+            if not await change_state(
+                connection, batch, state, tenant=tenant, at=at, node=self._node, values=values
             ):
                 raise Conflict(f"The batch {batch.id} was ended by another server.")
 

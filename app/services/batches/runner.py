@@ -216,7 +216,7 @@ class BatchRunner:
                 here.entry = entry
         for batch_id in self._batches.keys() - found.keys():
             del self._batches[batch_id]
-        self._turns.forget(found, {entry.caller.tenant_slug or "" for entry in found.values()})
+        self._turns.forget(found, {entry.slug for entry in found.values()})
         self._note(found.values())
         for here in list(self._batches.values()):
             await self._follow(here)
@@ -238,16 +238,17 @@ class BatchRunner:
             async with self._database.write() as connection:
                 await batch_claims.release(connection, self._node, [run.key for run in held])
         if batch.state is not BatchState.IN_PROGRESS:
-            await self._finalize_if_ended(batch)
+            await self._finalize_if_ended(here.entry)
 
-    async def _finalize_if_ended(self, batch: Batch) -> None:
+    async def _finalize_if_ended(self, entry: OpenBatch) -> None:
+        batch = entry.batch
         if self._leaving or any(run.chunk.batch_id == batch.id for run in self._runs.values()):
             return
         async with self._database.read() as connection:
             if await batch_claims.is_run(connection, batch.id, self._clock()):
                 return
         self._finalizing.add(batch.id)
-        self._begin(self._finalize(batch))
+        self._begin(self._finalize(entry))
 
     async def _renew(self) -> None:
         if not self._runs:
@@ -428,9 +429,11 @@ class BatchRunner:
         await self._insist(close, run.chunk.batch_id)
         self._wake.set()
 
-    async def _finalize(self, batch: Batch) -> None:
+    async def _finalize(self, entry: OpenBatch) -> None:
+        batch = entry.batch
+
         async def finalize() -> None:
-            if await self._finisher.finalize(batch):
+            if await self._finisher.finalize(batch, entry.slug):
                 logger.info("The batch %s has ended.", batch.id)
                 await self._tidy()
 
@@ -475,7 +478,7 @@ class BatchRunner:
     def _runnable(self) -> dict[str, tuple[str, float]]:
         """Return tenant and weight of the batches whose lines may run."""
         return {
-            batch_id: (here.entry.caller.tenant_slug or "", here.entry.caller.weight)
+            batch_id: (here.entry.slug, here.entry.caller.weight)
             for batch_id, here in self._batches.items()
             if here.entry.batch.state is BatchState.IN_PROGRESS and not here.entry.tenant_disabled
         }

@@ -1,8 +1,8 @@
 """Changes of batches that no caller asks for: expiry, revoked keys, disabled tenants, and the end of all lines."""
 
-from collections.abc import Collection
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from app.database import batch_claims, batches
 from app.database.batch_claims import OpenBatch
@@ -10,6 +10,9 @@ from app.database.session import Database
 from app.domain.batches import Batch, BatchState, Cause
 from app.domain.clock import Clock, utc_now
 from app.services.batches.causes import KEY_REVOKED, TENANT_DELETED, TENANT_DISABLED
+from app.services.common.batch_states import SERVER, cancel, change_state
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Supervisor:
@@ -44,30 +47,36 @@ class Supervisor:
                 await batches.set_blocked(connection, batch.id, cause)
 
     async def _advance(self, entry: OpenBatch, ended: Collection[str]) -> bool:
+        """Make the change that is due, if there is one; return whether the batch changed."""
         batch, now = entry.batch, self._clock()
         if batch.state is not BatchState.IN_PROGRESS:
             return False
         if batch.id in ended:
-            return await self._move(batch, BatchState.FINALIZING, now)
+            return await self._finalize(entry, now)
         if entry.tenant_deleted or entry.key_revoked:
-            reason = TENANT_DELETED if entry.tenant_deleted else KEY_REVOKED
-            return await self._move(batch, BatchState.CANCELLING, now, reason=reason)
+            return await self._cancel(entry, TENANT_DELETED if entry.tenant_deleted else KEY_REVOKED, now)
         if batch.expires_at <= now:
-            return await self._move(batch, BatchState.FINALIZING, now, expired=True)
+            return await self._finalize(entry, now, values={"expired_at": now})
         if entry.tenant_disabled != (batch.blocked == TENANT_DISABLED):
             await self.block(batch, TENANT_DISABLED if entry.tenant_disabled else None)
             return True
         return False
 
-    async def _move(
-        self, batch: Batch, state: BatchState, at: datetime, *, reason: Cause | None = None, expired: bool = False
-    ) -> bool:
-        values: dict[str, object] = {"blocked": None}
-        if reason is not None:
-            values["reason"] = asdict(reason)
-        if expired:
-            values["expired_at"] = at
+    async def _finalize(self, entry: OpenBatch, at: datetime, values: Mapping[str, object] = _NOTHING) -> bool:
         async with self._database.write() as connection:
-            return await batches.set_state(
-                connection, batch.id, state, expected=[BatchState.IN_PROGRESS], at=at, values=values
+            return await change_state(
+                connection,
+                entry.batch,
+                BatchState.FINALIZING,
+                tenant=entry.slug,
+                at=at,
+                values={"blocked": None, **values},
             )
+
+    async def _cancel(self, entry: OpenBatch, reason: Cause, at: datetime) -> bool:
+        async with self._database.write() as connection:
+            batch = await batches.find_batch(connection, entry.batch.id, lock=True)
+            if batch is None:
+                return False
+            state = await cancel(connection, batch, tenant=entry.slug, at=at, actor=SERVER, reason=reason)
+            return state is not None

@@ -106,6 +106,8 @@ class LimitService:
             RegistryUnavailable
         """
         limits, price = _limits(caller, version), self.prices.of(version)
+        if batch:
+            price = price.of_batch
         counted = any(limit.counts_tokens for limit in limits.values())
         most = self._most_tokens(request) if counted else TokenBound(0, 0)
         cost = price.most(most.prompt, most.output)
