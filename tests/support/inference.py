@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import cast
 
+from app.domain.batches import LineResult
 from app.domain.usage import UsageRecord
 from app.services.common.in_flight import InFlightLookups
 from app.services.limits.memory import MemoryAccounts
@@ -32,7 +33,7 @@ class MemoryLedger:
     def __init__(self) -> None:
         self.kept: list[UsageRecord] = []
 
-    async def keep(self, record: UsageRecord) -> None:
+    async def keep(self, record: UsageRecord, result: LineResult | None = None) -> None:
         self.kept.append(record)
 
 

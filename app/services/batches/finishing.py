@@ -121,9 +121,7 @@ class Finisher:
                     values[f"{kind}_file_id"] = file.id
             # An expired batch has the time of its end already.
             at = batch.times.get(state, self._clock())
-            if not await change_state(
-                connection, batch, state, tenant=tenant, at=at, node=self._node, values=values
-            ):
+            if not await change_state(connection, batch, state, tenant=tenant, at=at, node=self._node, values=values):
                 raise Conflict(f"The batch {batch.id} was ended by another server.")
 
     async def lease(self, batch: Batch) -> bool:

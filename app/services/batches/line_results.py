@@ -44,7 +44,7 @@ def answered(line: LineIdentity, body: dict[str, Any], version: str | None) -> L
         f'"response": {{"status_code": 200, "request_id": {json.dumps(line.request_id)}, "body": {answer}}}, '
         f'"error": null, "tenora": {json.dumps({"version": version})}}}'
     )
-    return LineResult(line.chunk.batch_id, line.number, line.chunk.number, True, content)  # noqa: FBT003 - a record
+    return LineResult(line.chunk.batch_id, line.number, line.chunk.number, True, content)
 
 
 def refused(line: LineIdentity, error: TenoraError, row: Row) -> LineResult:
@@ -70,7 +70,7 @@ def _failed(line: LineIdentity, response: dict[str, Any] | None, code: str, mess
             "tenora": {"version": None},
         }
     )
-    return LineResult(line.chunk.batch_id, line.number, line.chunk.number, False, content)  # noqa: FBT003 - a record
+    return LineResult(line.chunk.batch_id, line.number, line.chunk.number, False, content)
 
 
 def _result_id(line: LineIdentity) -> str:

@@ -45,6 +45,8 @@ _STEP_S = 0.25
 #: Leases are renewed this many times in their life.
 _RENEWALS = 3
 _TIDIED_EVERY_S = 300.0
+#: Seconds over which the rate of lines is averaged.
+_RATE_S = 10.0
 #: Chunks whose results wait for the store before no more chunks are taken.
 _MOST_CLOSING = 64
 #: Seconds between two attempts to finish a chunk or a batch, at first and at most.
@@ -74,12 +76,14 @@ class Counts:
         lines: lines that this server ran, by outcome.
         open, waiting: open batches, and their lines without a result, on all servers.
         oldest_s: age of the oldest open batch in seconds.
+        per_second: lines with a result per second on this server, averaged over about ten seconds.
     """
 
     lines: Counter[str] = field(default_factory=lambda: Counter(answered=0, failed=0, postponed=0))
     open: int = 0
     waiting: int = 0
     oldest_s: float = 0.0
+    per_second: float = 0.0
 
 
 class BatchRunner:
@@ -116,9 +120,11 @@ class BatchRunner:
         self._finalizing: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._leaving = False
+        self._left_at: float | None = None
         self._supervised_at = self._renewed_at = self._tidied_at = float("-inf")
         self.counts = Counts()
+        #: When lines with a result were last counted, and their number.
+        self._counted = monotonic(), 0
 
     # Life cycle.
 
@@ -137,13 +143,18 @@ class BatchRunner:
 
     def leave(self) -> None:
         """Take no more chunks and start no more lines, as the server is about to end. Lines in flight go on."""
-        self._leaving = True
+        if self._left_at is None:
+            self._left_at = self._monotonic()
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Give back all chunks. Lines in flight may end within the grace period; then they are aborted."""
+        """Give back all chunks.
+
+        Args:
+            grace_s: seconds after :meth:`leave` within which lines in flight may end; then they are aborted.
+        """
         self.leave()
-        deadline = self._monotonic() + grace_s
-        for run in self._runs.values():
+        deadline = (self._left_at or 0.0) + grace_s
+        for run in list(self._runs.values()):
             await run.settled(max(0.0, deadline - self._monotonic()))
         if self._task is not None:
             self._task.cancel()
@@ -162,6 +173,10 @@ class BatchRunner:
             await self.open()
         except (RegistryUnavailable, OSError) as error:
             logger.warning("Chunks of batches are given back when their leases end: %s", error)
+
+    @property
+    def _leaving(self) -> bool:
+        return self._left_at is not None
 
     @property
     def running(self) -> int:
@@ -224,7 +239,7 @@ class BatchRunner:
     async def _follow(self, here: _BatchHere) -> None:
         """Follow the state of a batch."""
         batch = here.entry.batch
-        if batch.state is BatchState.IN_PROGRESS and not here.entry.tenant_disabled or batch.id in self._finalizing:
+        if (batch.state is BatchState.IN_PROGRESS and not here.entry.tenant_disabled) or batch.id in self._finalizing:
             shown = here.cause if here.cause or here.progressed else batch.blocked
             here.progressed = False
             await self._supervisor.block(batch, shown)
@@ -360,9 +375,7 @@ class BatchRunner:
         if here is None or run.source is None:
             return
         try:
-            outcome = await self._lines.run(
-                here.entry.caller, here.entry.batch.endpoint, run.chunk, place, run.source
-            )
+            outcome = await self._lines.run(here.entry.caller, here.entry.batch.endpoint, run.chunk, place, run.source)
         except OSError as error:
             outcome = Later(error)
         match outcome:
@@ -375,10 +388,10 @@ class BatchRunner:
                 self._failures.append(result)
                 here.pace.ended()
                 here.cause, here.progressed = None, True
-            case Later(error):
+            case Later(cause):
                 self.counts.lines["postponed"] += 1
                 run.waiting.appendleft(place)
-                self._postpone(here, error)
+                self._postpone(here, cause)
 
     def _postpone(self, here: _BatchHere, error: Exception) -> None:
         # The line that could not run is still in its task.
@@ -540,6 +553,12 @@ class BatchRunner:
             logger.error("Work on a batch failed.", exc_info=error)
 
     def _note(self, found: Iterable[OpenBatch]) -> None:
+        now, ended = self._monotonic(), self.counts.lines["answered"] + self.counts.lines["failed"]
+        counted_at, counted = self._counted
+        if (elapsed_s := now - counted_at) > 0:
+            rate = (ended - counted) / elapsed_s
+            self.counts.per_second += (rate - self.counts.per_second) * min(1.0, elapsed_s / _RATE_S)
+            self._counted = now, ended
         entries = [entry.batch for entry in found]
         self.counts.open = len(entries)
         self.counts.waiting = sum(batch.total - batch.completed - batch.failed for batch in entries)

@@ -118,8 +118,8 @@ class LimitService:
         except InvalidRequest as error:
             if not batch:
                 raise
-            limits_now = decision.rate_limits
-            raise BudgetExceeded(error.message, param=_name(decision), retry_after=None, rate_limits=limits_now) from None
+            status = decision.rate_limits
+            raise BudgetExceeded(error.message, param=_name(decision), retry_after=None, rate_limits=status) from None
         self._uncounted.discard(request.request_id)
         return Permit(request.request_id, reservation, decision.rate_limits, price)
 

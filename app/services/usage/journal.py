@@ -63,7 +63,9 @@ class Journal:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def add(self, record: UsageRecord, result: LineResult | None = None) -> None:
-        """Append a record, with the result of its line if it is one of a batch, and return when it is on disk. It is written even if the caller is cancelled.
+        """Append a record, with the result of its line if it is one of a batch, and return when both are on disk.
+
+        They are written even if the caller is cancelled.
 
         Raises:
             OSError: the record is not on disk, and will not appear there.

@@ -59,7 +59,9 @@ class Ledger:
         await self._journal.close()
 
     async def keep(self, record: UsageRecord, result: LineResult | None = None) -> None:
-        """Make a record durable, with the result of its line if it is one of a batch. The journal writes it even if the caller is cancelled.
+        """Make a record durable, with the result of its line if it is one of a batch.
+
+        The journal writes it even if the caller is cancelled.
 
         Raises:
             RegistryUnavailable: neither the disk nor the database accepted it.
@@ -94,8 +96,9 @@ class Ledger:
 
 
 async def _add(connection: AsyncConnection, entries: list[UsageEntry]) -> None:
-    """Write entries. A line that has a result already is dropped with its record: another server ran it, or it ended
-    with its batch.
+    """Write entries.
+
+    A line that has a result already is dropped with its record: another server ran it, or its batch ended before.
     """
     lines = [entry for entry in entries if entry.result is not None]
     accepted = await batch_results.add_answers(connection, lines) if lines else []

@@ -120,19 +120,13 @@ class Meter:
         """
         entry = _Entry(call, caller, self._clock(), self._monotonic(), permit)
         try:
-            answer = await call.answer()
-            if not isinstance(answer, dict):
-                await answer.aclose()
-                raise TypeError("A line of a batch has no event stream.")
-            reasons = [choice.get("finish_reason") for choice in answer.get("choices", ())]
-            if any(reason in _UNFINISHED for reason in reasons):
-                raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
+            answer = _complete(await call.answer())
             result = result_of(answer)
         except BaseException:
             self._limits.settle(permit, 0, 0)
             raise
         usage = call.outcome.usage or TokenUsage(0, 0, 0, ttft_s=None)
-        reason = reasons[-1] if reasons else None
+        reason = next((choice.get("finish_reason") for choice in reversed(answer.get("choices", ()))), None)
         task = asyncio.create_task(self._settle(entry, usage, _OK, reason, result))
         self._settling.add(task)
         task.add_done_callback(self._settled)
@@ -301,6 +295,19 @@ class _MeteredEvents:
         if not self._settled:
             self._settled = True
             self._meter.settle_later(self._entry, status, streamed_tokens=self._tokens)
+
+
+def _complete(answer: Answer) -> dict[str, Any]:
+    """Return a whole answer.
+
+    Raises:
+        EngineUnavailable: the engine stopped before it was complete.
+    """
+    if not isinstance(answer, dict):
+        raise TypeError("A line of a batch has no event stream.")
+    if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
+        raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
+    return answer
 
 
 def _status_of(error: Exception) -> int:
