@@ -166,3 +166,18 @@ class LineResult:
     chunk: int
     succeeded: bool
     content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a batch cannot run.
+
+    Attributes:
+        line: number of the line in the input file, from 1; None: the whole batch.
+        param: field that caused it, such as ``body.max_tokens``.
+    """
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
