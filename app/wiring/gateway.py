@@ -97,6 +97,7 @@ class Gateway:
         self.base, self.node_id, self.adapters = resources.base, resources.node_id, resources.adapters
         self.database, self.store = resources.database, resources.store
         self._store_owner, self._blobs = resources.store_owner, resources.blobs
+        self.contents = resources.contents
         self._engine, self._cache, self._in_flight, self.nodes = engine, cache, in_flight, nodes
         self._prefetcher, self._preloads, self._wake_deletions = prefetcher, preloads, wake_deletions
         self._traffic = Traffic()

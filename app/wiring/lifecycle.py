@@ -72,6 +72,7 @@ async def _open_folders(gateway: Gateway, started: AsyncExitStack) -> None:
     await asyncio.to_thread(gateway.spool.open)
     started.callback(gateway.parts.close)
     await asyncio.to_thread(gateway.parts.open)
+    await asyncio.to_thread(gateway.contents.start)
     started.push_async_callback(gateway.prompts.close)
 
 
