@@ -180,3 +180,18 @@ def line_request_id(batch_id: str, line: int) -> str:
 def is_line(request_id: str) -> bool:
     """Return whether a request id is that of a line."""
     return request_id.startswith(_LINE_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a batch cannot run.
+
+    Attributes:
+        line: number of the line in the input file, from 1; None: the whole batch.
+        param: field that caused it, such as ``body.max_tokens``.
+    """
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None

@@ -6,7 +6,6 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adapters.errors import StorageError
 from app.domain.access import Caller
@@ -20,7 +19,6 @@ from app.domain.errors import (
     Busy,
     EngineUnavailable,
     Forbidden,
-    InvalidRequest,
     LimitExceeded,
     NotFound,
     QueueFull,
@@ -29,11 +27,11 @@ from app.domain.errors import (
     WrongBase,
     row_of,
 )
-from app.engine.port import Endpoint
 from app.services.batches import line_results
+from app.services.batches.endpoints import checked_body
 from app.services.batches.line_results import ADAPTER_UNAVAILABLE, LineIdentity
-from app.services.bodies.responses import responses_request
-from app.services.serving.checked_bodies import BodyChecks, CheckedBody
+from app.services.batches.lines import parse_line
+from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
 from app.services.serving.lanes import Lane, VersionGone
 
@@ -109,14 +107,16 @@ class LineRunner:
             OSError: the local copy cannot be read.
         """
         text = await asyncio.to_thread(read_line, source, place)
-        parsed: dict[str, Any] = json.loads(text)
-        line = LineIdentity(chunk, place.number, parsed["custom_id"])
-        body = _named(parsed["body"], endpoint, chunk.model)
+        parsed = parse_line(text, endpoint=endpoint)
+        line = LineIdentity(chunk, place.number, parsed.custom_id)
         lane = Lane(
-            chunk.version_id, self._weight, lambda answer, version: line_results.answered(line, answer, version)
+            chunk.model,
+            chunk.version_id,
+            self._weight,
+            lambda answer, version: line_results.answered(line, answer, version),
         )
         try:
-            checked = checked_body(self._checks, endpoint, body)
+            checked = checked_body(endpoint, self._checks, parsed.body)
             await self._inference.answer_line(caller, line.request_id, checked, lane)
         except LATER as error:
             return Later(error)
@@ -143,24 +143,6 @@ class LineRunner:
         return Failed(line_results.failed(line, _INTERNAL, message))
 
 
-def checked_body(checks: BodyChecks, endpoint: str, body: dict[str, Any]) -> CheckedBody:
-    """Check a line's body as its route would.
-
-    Raises:
-        InvalidRequest, UnsupportedField
-    """
-    match endpoint:
-        case "/v1/chat/completions":
-            return checks.openai(Endpoint.CHAT, body)
-        case "/v1/completions":
-            return checks.openai(Endpoint.COMPLETIONS, body)
-        case "/v1/responses":
-            return checks.translated(body, responses_request)
-        case "/generate":
-            return checks.lorax(body, stream=False)
-    raise InvalidRequest(f"Batches have no route {endpoint!r:.80}.", param="endpoint")
-
-
 def read_line(source: Path, place: LinePlace) -> bytes:
     """Read a line of an input file. Blocks.
 
@@ -177,15 +159,6 @@ def read_line(source: Path, place: LinePlace) -> bytes:
 def custom_id_of(text: bytes) -> str:
     """Return the caller's id of a validated line."""
     return str(json.loads(text)["custom_id"])
-
-
-def _named(body: dict[str, Any], endpoint: str, model: str) -> dict[str, Any]:
-    """Replace the model of a body by the name that resolves to the chunk's version only. Lines are not streamed."""
-    named = {name: value for name, value in body.items() if name not in ("model", "adapter_id", "stream")}
-    if endpoint == "/generate":
-        named["parameters"] = {**(body.get("parameters") or {}), "adapter_id": model}
-        return named
-    return named | {"model": model}
 
 
 def _unavailable(chunk: Chunk, error: Exception) -> str:

@@ -123,6 +123,22 @@ class LimitService:
         self._uncounted.discard(request.request_id)
         return Permit(request.request_id, reservation, decision.rate_limits, price)
 
+    def check_size(self, caller: Caller, bound: TokenBound, version: ResolvedVersion | None = None) -> None:
+        """Refuse a request that can use more tokens than any one request may; reserve nothing.
+
+        Args:
+            version: version that the request names; None for the base model.
+
+        Raises:
+            InvalidRequest
+        """
+        tokens = bound.prompt + bound.output
+        for subject, limits in _limits(caller, version).items():
+            allowed = limits.tokens_per_request
+            if allowed is not None and tokens > allowed:
+                breach = LimitBreach(subject, "tokens_per_request", tokens, allowed, None)
+                raise _refusal(breach, RateLimitStatus(None, None), shared=_shared(caller, version))
+
     @asynccontextmanager
     async def without_tokens(
         self, caller: Caller, request_id: str, version: ResolvedVersion | None = None

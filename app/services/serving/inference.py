@@ -18,7 +18,7 @@ from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.checked_bodies import BodyChecks, CheckedBody, Translation
-from app.services.serving.lanes import Lane, VersionGone
+from app.services.serving.lanes import ExactName, Lane, VersionGone
 from app.services.serving.preparation import RENAMED, Preparation, Prepared, Terms
 from app.services.serving.served import Served
 from app.services.serving.targets import Target, Targets
@@ -150,7 +150,8 @@ class InferenceService:
                     raise VersionGone(f"The model {target.name!r} names another version now.")
 
             terms = lane.terms(caller, request_id)
-            prepared = await self._preparation.prepare(caller, body, terms, self._targets, resolved=resolved)
+            resolver = ExactName(self._targets, lane.model)
+            prepared = await self._preparation.prepare(caller, body, terms, resolver, resolved=resolved)
             target, request = prepared.target, prepared.request
             permit = await self._limiting.admit(caller, request, target.resolved, batch=True)
             if target.resolved:
