@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -182,6 +182,12 @@ class BatchSettings(BaseModel):
     waiting_lines: int = Field(
         200_000, ge=1, description="Maximum number of lines of one tenant's unfinished batches together"
     )
+    local_bytes: int = Field(
+        8 * 10**9,
+        ge=2048,
+        description="Maximum size of the uncompressed copies of files in HOME, in bytes. Files of one tenant that are "
+        "read get at most half of it. The value must be at least twice file_bytes.",
+    )
     file_days: float = Field(
         30, gt=0, le=3650, description="Days after which a file expires if its creator chooses no other time"
     )
@@ -191,6 +197,14 @@ class BatchSettings(BaseModel):
     node_lost_s: float = Field(
         30, ge=5, description="Seconds without a heartbeat after which another server takes over a server's lines"
     )
+
+    @model_validator(mode="after")
+    def _room_for_files(self) -> Self:
+        if self.local_bytes < 2 * self.file_bytes:
+            raise ValueError(
+                f"local_bytes is {self.local_bytes}; it must be at least twice file_bytes, {2 * self.file_bytes}"
+            )
+        return self
 
 
 class LogSettings(BaseModel):

@@ -8,6 +8,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import VersionKey
+from app.database.files import needed_by_files, used_by_files
 from app.database.tables import adapters, tenants, uploads, versions
 from app.domain.adapters import VersionState
 
@@ -23,6 +24,11 @@ _BLOBS = (
 )
 _DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 _AT_ONCE = 500
+
+
+async def used_blobs(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
+    """Return those blobs (SHA-256, hex) that a version, a file, a part of an upload or a batch needs."""
+    return await used_by_versions(connection, digests) | await used_by_files(connection, digests)
 
 
 async def used_by_versions(connection: AsyncConnection, digests: Collection[str]) -> set[str]:
@@ -77,7 +83,10 @@ async def names_of_needed(
 
 
 async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str, str]]]:
-    """Map each blob that a version needs to the tenants and names (``pricing@3``) of these versions."""
+    """Map each blob that is needed to the tenants and names of what needs it.
+
+    These are names of versions (``pricing@3``), and ids of files, parts and batches.
+    """
     statement = (
         select(*_BLOBS, versions.c.number, adapters.c.slug, tenants.c.slug)
         .join_from(versions, adapters, versions.c.adapter_id == adapters.c.id)
@@ -89,7 +98,7 @@ async def needed_blobs(connection: AsyncConnection) -> dict[str, list[tuple[str,
     for *digests, number, adapter, tenant in await connection.execute(statement):
         for digest in filter(None, digests):
             needed.setdefault(digest, []).append((tenant, f"{adapter}@{number}"))
-    return needed
+    return needed | await needed_by_files(connection)
 
 
 def _digests(files: Any) -> Iterator[str]:

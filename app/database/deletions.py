@@ -26,10 +26,15 @@ async def insert_deletion(
     by: str,
     forced: bool = False,
     blobs: Mapping[str, BlobFate] | None = None,
+    file_id: str | None = None,
 ) -> str:
-    """Request the removal of versions from all nodes and stores.
+    """Request the removal of versions, of a file or of blobs from all nodes and stores.
 
     Call it in the transaction that removes them from the registry.
+
+    Args:
+        blobs: blobs to remove besides those of the versions.
+        file_id: file whose local copies every node removes first.
 
     Returns:
         The deletion's id, 32 hex digits.
@@ -45,6 +50,7 @@ async def insert_deletion(
             requested_by=by,
             forced=forced,
             blobs=_blobs_json(blobs) if blobs else None,
+            file_id=file_id,
         )
     )
     return identity
@@ -168,6 +174,7 @@ def _deletion(row: Row[Any], nodes: Mapping[str, NodeFate]) -> Deletion:
         forced=row.forced,
         nodes=nodes,
         blobs=_blobs(row.blobs or {}),
+        file_id=row.file_id,
         finished_at=row.finished_at,
     )
 

@@ -62,17 +62,26 @@ async def add_reservations(
     """Store the reservations of requests, by request id."""
     if reservations:
         rows = [
-            {"request_id": request_id, "node_id": node_id, "taken": asdict(reservation), "expires_at": expires_at}
+            {"request_id": request_id, "node_id": node_id, "taken": _taken(reservation), "expires_at": expires_at}
             for request_id, reservation in reservations.items()
         ]
         await connection.execute(insert(limit_grants).values(rows))
 
 
-async def take_reservations(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
-    """Delete and return the reservations of these requests; reclaimed ones are absent."""
+async def take_reservations(
+    connection: AsyncConnection, request_ids: Collection[str], *, node_id: str | None = None
+) -> dict[str, Reservation]:
+    """Delete and return the reservations of these requests; reclaimed ones are absent.
+
+    Args:
+        node_id: only reservations of this server; None for any.
+    """
     if not request_ids:
         return {}
-    return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(list(request_ids)))
+    which = limit_grants.c.request_id.in_(list(request_ids))
+    if node_id is not None:
+        which &= limit_grants.c.node_id == node_id
+    return await _removed(connection, limit_grants, which)
 
 
 async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Reservation]:
@@ -118,10 +127,11 @@ async def add_reclaimed(connection: AsyncConnection, reservations: Mapping[str, 
     """Store what was reclaimed from requests without a record."""
     if reservations:
         rows = [
-            {"request_id": request_id, "taken": asdict(reservation), "at": at}
+            {"request_id": request_id, "taken": _taken(reservation), "at": at}
             for request_id, reservation in reservations.items()
         ]
-        await connection.execute(insert(limit_reclaimed).values(rows))
+        # A line of a batch may have been reclaimed from several servers, one after the other.
+        await connection.execute(insert(limit_reclaimed).values(rows).on_conflict_do_nothing())
 
 
 async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
@@ -137,6 +147,14 @@ async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> Non
 async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Reservation]:
     rows = await connection.execute(delete(table).where(which).returning(table.c.request_id, table.c.taken))
     return {row.request_id: _reservation(row.taken) for row in rows}
+
+
+def _taken(reservation: Reservation) -> dict[str, Any]:
+    """JSON representation; a server of the release before knows no ``rated``, which is stored only if it is False."""
+    values = asdict(reservation)
+    if reservation.rated:
+        del values["rated"]
+    return values
 
 
 def _reservation(taken: Mapping[str, Any]) -> Reservation:

@@ -131,6 +131,8 @@ deletions = Table(
     Column("requested_by", String(16), nullable=False),
     Column("forced", Boolean, nullable=False),
     Column("blobs", JSON(none_as_null=True)),
+    # A file whose local copies every node removes first; null for versions, parts and segments.
+    Column("file_id", String(40), index=True),
     Column("finished_at", UtcDateTime, index=True),
 )
 

@@ -138,9 +138,10 @@ class Deletion:
 
     Attributes:
         tenant: slug of the owner; empty for a removal by ``tenora server gc``.
-        subject: ``pricing``, ``pricing@3`` or ``gc``.
+        subject: ``pricing``, ``pricing@3``, ``gc``, or the id of a file, an upload or a batch.
         nodes: node id -> fate, for nodes that confirmed something or were missed.
-        blobs: digest (SHA-256, hex) -> fate; empty until every node that is alive has confirmed.
+        blobs: digest (SHA-256, hex) -> fate; for versions, empty until every node that is alive has confirmed.
+        file_id: file that was deleted, if any.
     """
 
     id: str
@@ -153,6 +154,12 @@ class Deletion:
     nodes: Mapping[str, NodeFate]
     blobs: Mapping[str, BlobFate]
     finished_at: datetime | None
+    file_id: str | None = None
+
+    @property
+    def on_nodes(self) -> bool:
+        """True if nodes can hold copies, so that each of them has to confirm."""
+        return bool(self.versions) or self.file_id is not None
 
     @property
     def version_ids(self) -> frozenset[int]:
@@ -171,7 +178,7 @@ class Deletion:
 
 
 def confirmed(deletion: Deletion, node: str) -> bool:
-    """Return whether this node has removed the versions from its engine and from its disk."""
+    """Return whether this node has removed the versions, or the file, from its engine and from its disk."""
     fate = deletion.nodes.get(node)
     return fate is not None and fate.engine_gone_at is not None and fate.disk_gone_at is not None
 
@@ -179,9 +186,9 @@ def confirmed(deletion: Deletion, node: str) -> bool:
 def awaited(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list[str]:
     """Return the ids of the nodes that the deletion waits for.
 
-    A deletion without versions needs no confirmation, since no node can hold any.
+    A deletion of blobs alone needs no confirmation, since no node holds any.
     """
-    if not deletion.versions:
+    if not deletion.on_nodes:
         return []
     return [node.id for node in nodes if node.alive(now) and not confirmed(deletion, node.id)]
 
@@ -204,7 +211,7 @@ class NodeView:
 
 def node_views(deletion: Deletion, nodes: Iterable[Node], now: datetime) -> list[NodeView]:
     """Return every node that the deletion concerns, by id; after the end, the nodes recorded by then."""
-    if not deletion.versions:
+    if not deletion.on_nodes:
         return []
     nodes_by_id = {node.id: node for node in nodes}
     concerned = set(deletion.nodes)

@@ -8,7 +8,7 @@ The tree::
     ├── ContextLengthExceeded
     ├── AdapterQuarantined ├── AdapterLoadFailed ├── AdapterRetired  ├── AdapterNotReady
     ├── WrongBase          ├── PreconditionFailed ├── QuotaExceeded    ├── UnsupportedEncoding
-    ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable
+    ├── MergeRejected      ├── MergeFailed      ├── SourceUnavailable ├── FileLost
     ├── IdempotencyConflict ├── IdempotencyInProgress ├── QueueFull
     ├── TooManyOpen        ├── BodyTooSlow
     ├── Limited (LimitExceeded, BudgetExceeded)
@@ -145,6 +145,10 @@ class IdempotencyInProgress(TenoraError):
     """The first request with this Idempotency-Key is still running."""
 
 
+class FileLost(TenoraError):
+    """The store has lost or damaged the bytes of a file."""
+
+
 class SourceUnavailable(TenoraError):
     """The source of an import did not respond, or sent an invalid response."""
 
@@ -234,6 +238,7 @@ ROWS: dict[type[Exception], Row] = {
     TooManyOpen: Row(429, "rate_limit_error", "too_many_open"),
     LimitExceeded: Row(429, "rate_limit_error", "rate_limit_exceeded"),
     BudgetExceeded: Row(429, "insufficient_quota", "insufficient_quota"),
+    FileLost: Row(503, "service_unavailable_error", "file_bytes_missing"),
     SourceUnavailable: Row(503, "service_unavailable_error", "source_unavailable"),
     EngineUnavailable: Row(503, "service_unavailable_error", "engine_unavailable"),
     RegistryUnavailable: Row(503, "service_unavailable_error", "registry_unavailable"),

@@ -1,8 +1,18 @@
 """Files that tenants upload for batches, and the files that batches write, as frozen data."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+#: Maximum length of a file's name in characters, and the name of a file without one.
+MAX_NAME = 255
+UNNAMED = "file"
+
+#: Bounds of a file's lifetime in seconds, as OpenAI has them: one hour and 30 days.
+MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 30 * 24 * 3600
+
+_ID = re.compile("file-[0-9a-f]{32}", re.ASCII)
 
 
 class Purpose(StrEnum):
@@ -36,6 +46,21 @@ class StoredFile:
     created_by: str
     expires_at: datetime
     deleted_at: datetime | None = None
+
+
+def is_file_id(text: str) -> bool:
+    """Return whether a text has the form of a file's id."""
+    return bool(_ID.fullmatch(text))
+
+
+def shown_name(name: str) -> str:
+    """Clean a file's name for display: the last part of a path, printable characters only, at most 255 of them.
+
+    Characters that change the direction of text, such as U+202E, are not printable.
+    """
+    last = re.split(r"[/\\]", name)[-1]
+    printable = "".join(character for character in last if character.isprintable()).strip()
+    return printable[:MAX_NAME].rstrip() or UNNAMED
 
 
 class FileUploadState(StrEnum):
@@ -82,3 +107,11 @@ class FilePart:
     bytes: int
     digest: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FileUsage:
+    """Number of files, and their size together in bytes."""
+
+    files: int
+    bytes: int

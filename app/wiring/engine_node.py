@@ -61,7 +61,14 @@ class EngineNode:
             lora_head=settings.engine.lora_head,
         )
         self.deleting = DeletionWorker(
-            database, engine, cache, resources.blobs, in_flight, node_id, forget=self.prefetching.forget
+            database,
+            engine,
+            cache,
+            resources.blobs,
+            in_flight,
+            node_id,
+            drop_file=resources.contents.drop,
+            forget=self.prefetching.forget,
         )
         self.lost_bytes = LostBytes(database, resources.store, cache)
         self.nodes = NodeService(database, node_id, node_name())

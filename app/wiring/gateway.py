@@ -21,6 +21,9 @@ from app.services.access.keys import KeyService
 from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
+from app.services.batches.finishing import Finisher
+from app.services.batches.line_runner import LineRunner
+from app.services.batches.runner import BatchRunner
 from app.services.bodies.reading import BodyReader
 from app.services.catalog.descriptions import DescriptionService
 from app.services.catalog.shares import SharingService
@@ -52,6 +55,7 @@ from app.services.rollout.aliases import AliasService
 from app.services.rollout.canaries import CanaryService
 from app.services.rollout.outcomes import Outcomes
 from app.services.serving.adapter_traffic import Traffic
+from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import ModelService
 from app.services.serving.tokenization import TokenizationService
@@ -64,6 +68,9 @@ from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
 from app.wiring.node import node_name
 from app.wiring.resources import Resources
+
+#: Seconds for which a server holds a batch whose files it writes, after each of its steps.
+_FINISHING_S = 60.0
 
 
 class Gateway:
@@ -97,6 +104,7 @@ class Gateway:
         self.base, self.node_id, self.adapters = resources.base, resources.node_id, resources.adapters
         self.database, self.store = resources.database, resources.store
         self._store_owner, self._blobs = resources.store_owner, resources.blobs
+        self.contents = resources.contents
         self._engine, self._cache, self._in_flight, self.nodes = engine, cache, in_flight, nodes
         self._prefetcher, self._preloads, self._wake_deletions = prefetcher, preloads, wake_deletions
         self._traffic = Traffic()
@@ -256,6 +264,24 @@ class Gateway:
             prefetcher=self._prefetcher,
             limiting=self.limits,
             meter=self.meter,
+        )
+
+    @cached_property
+    def batch_runner(self) -> BatchRunner:
+        settings = self.settings.batch
+        lines = LineRunner(self.inference, BodyChecks(self.settings, self._tokens), weight=settings.weight)
+        finisher = Finisher(
+            self.database, self.store, self.contents, node=self.node_id, lease_s=max(_FINISHING_S, settings.node_lost_s)
+        )
+        return BatchRunner(
+            self.database,
+            self._engine,
+            lines,
+            finisher,
+            self.contents,
+            self.ledger,
+            node=self.node_id,
+            lost_s=settings.node_lost_s,
         )
 
     @cached_property

@@ -49,6 +49,7 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         await _start_engine(node, started)
         started.push_async_callback(gateway.smoke_tests.close)
         await _start_jobs(gateway, node, started)
+        await _start_batches(gateway, started)
         yield container
 
 
@@ -72,6 +73,7 @@ async def _open_folders(gateway: Gateway, started: AsyncExitStack) -> None:
     await asyncio.to_thread(gateway.spool.open)
     started.callback(gateway.parts.close)
     await asyncio.to_thread(gateway.parts.open)
+    await asyncio.to_thread(gateway.contents.start)
     started.push_async_callback(gateway.prompts.close)
 
 
@@ -102,6 +104,14 @@ async def _start_engine(node: EngineNode, started: AsyncExitStack) -> None:
     await node.placement.prepare()
     started.push_async_callback(node.prefetching.close)
     await node.prefetching.prepare()
+
+
+async def _start_batches(gateway: Gateway, started: AsyncExitStack) -> None:
+    """Run batches. The earlier process's journal has been shipped, so its chunks can be given back."""
+    await gateway.batch_runner.open()
+    # Stopped first: the chunks are given back while engine and journal work.
+    started.push_async_callback(gateway.batch_runner.stop, gateway.settings.grace_seconds)
+    gateway.batch_runner.start()
 
 
 async def _start_jobs(gateway: Gateway, node: EngineNode, started: AsyncExitStack) -> None:

@@ -4,6 +4,7 @@ from app.database.session import Database
 from app.database.urls import database_url
 from app.served_base import open_base
 from app.services.catalog.adapters import AdapterService
+from app.services.files.contents import FileContents
 from app.services.operations.store_owner import StoreOwner
 from app.services.publishing.blobs import BlobService
 from app.settings import Settings
@@ -35,6 +36,13 @@ class Resources:
         self.node_id = node_id(settings.home)
         self.store_owner = StoreOwner(self.database, self.store)
         self.blobs = BlobService(self.database, self.store, self.node_id)
+        self.contents = FileContents(
+            self.database,
+            self.store,
+            self.blobs,
+            settings.home / "files",
+            most_bytes=settings.batch.local_bytes,
+        )
         self.adapters = AdapterService(
             self.database,
             base_name=self.base.name,

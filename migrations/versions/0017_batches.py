@@ -1,4 +1,4 @@
-"""Files, uploads of files in parts, batches, their chunks and results; the price factor of batches."""
+"""Files, uploads of files in parts, deletions of files, batches, chunks and results, the price factor of batches."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,11 +21,15 @@ def upgrade() -> None:
     _create_files()
     _create_batches()
     _create_chunks()
+    op.add_column("deletions", sa.Column("file_id", sa.String(40)))
+    op.create_index("ix_deletions_file_id", "deletions", ["file_id"])
     op.add_column("prices", sa.Column("batch", sa.String(40), nullable=False, server_default=sa.text("'1'")))
 
 
 def downgrade() -> None:
     op.drop_column("prices", "batch")
+    op.drop_index("ix_deletions_file_id", "deletions")
+    op.drop_column("deletions", "file_id")
     for table in ("batch_results", "batch_chunks", "batches", "file_parts", "file_uploads", "files"):
         op.drop_table(table)
 

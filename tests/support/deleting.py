@@ -15,6 +15,7 @@ from app.domain.deletions import Deletion, NodeView
 from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.worker import DeletionWorker
+from app.services.files.contents import FileContents
 from app.services.operations.nodes import NodeService
 from app.services.operations.store_owner import StoreOwner
 from app.services.publishing.blobs import BlobService
@@ -35,17 +36,29 @@ class Place:
     clock: SettableClock
     engine: NoEngine = field(default_factory=NoEngine)
     in_flight: InFlightLookups = field(default_factory=InFlightLookups)
+    copies_bytes: int = 10**6
 
     def __post_init__(self) -> None:
         self.cache = DiskCache(self.home / "cache", self.store, 10**6)
         self.nodes = NodeService(self.database, self.node, f"host {self.node[0]}", clock=self.clock)
         self.blobs = BlobService(self.database, self.store, self.node, clock=self.clock)
         self.deletions = DeletionService(self.database, lambda: None, clock=self.clock)
+        self.contents = FileContents(
+            self.database, self.store, self.blobs, self.home / "files", most_bytes=self.copies_bytes, clock=self.clock
+        )
         self.worker = DeletionWorker(
-            self.database, self.engine, self.cache, self.blobs, self.in_flight, self.node, clock=self.clock
+            self.database,
+            self.engine,
+            self.cache,
+            self.blobs,
+            self.in_flight,
+            self.node,
+            drop_file=self.contents.drop,
+            clock=self.clock,
         )
 
     async def start(self) -> None:
+        self.contents.start()
         await StoreOwner(self.database, self.store).ensure()
         await self.nodes.register()
         await self.worker.catch_up()

@@ -1,4 +1,4 @@
-"""Deletion worker: every node drops the versions, verifies and confirms that; one node finishes the deletion.
+"""Deletion worker: every node drops versions or a file, verifies and confirms that; one node finishes the deletion.
 
 Each step is committed separately and is idempotent. After a crash at any point, this node or another one resumes.
 """
@@ -30,6 +30,13 @@ _ACTOR = "engine"
 #: Removes every trace of versions, by their ids.
 Forget = Callable[[Collection[int]], Awaitable[None]]
 
+#: Removes the local copy of a file; False while it is used.
+DropFile = Callable[[str], Awaitable[bool]]
+
+
+async def _holds_no_files(_file_id: str) -> bool:
+    return True
+
 
 class DeletionWorker:
     """Deletion worker of this node.
@@ -37,6 +44,7 @@ class DeletionWorker:
     Args:
         node: id of this node, see :mod:`app.wiring.node`.
         in_flight: in-flight lookups of this process.
+        drop_file: removes the local copy of a file.
         forget: callback with versions that no request can find any more, before they leave the engine.
 
     Raises (``catch_up``, ``advance``, ``leave_engine``, ``leave_disk``, ``end``):
@@ -52,10 +60,12 @@ class DeletionWorker:
         in_flight: InFlightLookups,
         node: str,
         *,
+        drop_file: DropFile = _holds_no_files,
         forget: Forget | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
+        self._drop_file = drop_file
         self._in_flight, self._node, self._forget, self._clock = in_flight, node, forget, clock
         self._barriers: dict[str, Barrier] = {}
         self._troubles: dict[str, str] = {}
@@ -139,6 +149,15 @@ class DeletionWorker:
             await deletions.confirm(connection, deletion.id, self._node, disk_gone_at=self._clock())
         return True
 
+    async def _leave_folder(self, deletion: Deletion, file_id: str) -> bool:
+        """Remove the local copy of a file and confirm. Returns False while a request reads it."""
+        if not await self._drop_file(file_id):
+            return False
+        now = self._clock()
+        async with self._database.write() as connection:
+            await deletions.confirm(connection, deletion.id, self._node, engine_gone_at=now, disk_gone_at=now)
+        return True
+
     async def end(self, deletion_id: str) -> bool:
         """Finish a deletion once every live node has confirmed: delete its blobs. Returns whether it has ended.
 
@@ -166,7 +185,10 @@ class DeletionWorker:
             self._troubles.pop(deletion.id, None)
 
     async def _advance_one(self, deletion: Deletion) -> None:
-        if deletion.versions and not confirmed(deletion, self._node):
+        if deletion.file_id is not None and not confirmed(deletion, self._node):
+            if not await self._leave_folder(deletion, deletion.file_id):
+                return
+        elif deletion.versions and not confirmed(deletion, self._node):
             fate = deletion.nodes.get(self._node)
             if (fate is None or fate.engine_gone_at is None) and not await self.leave_engine(deletion):
                 return
@@ -197,7 +219,7 @@ async def finish_deletion(database: Database, deletion_id: str, *, at: datetime)
         deletion = await deletions.find_deletion(connection, deletion_id, lock=True)
         if deletion is None or not await deletions.finish(connection, deletion_id, at=at):
             return False
-        for node in await list_nodes(connection) if deletion.versions else ():
+        for node in await list_nodes(connection) if deletion.on_nodes else ():
             if not confirmed(deletion, node.id) and not node.forgotten(at):
                 # The node is absent. Its worker catches up when it returns.
                 await deletions.confirm(connection, deletion_id, node.id)

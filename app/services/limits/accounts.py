@@ -47,8 +47,14 @@ class Accounts(Protocol):
     def health(self) -> Health:
         """Availability, for the platform's metrics."""
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        """Reserve the tokens and the cost that a request can use, on all its subjects or on none."""
+    async def take(
+        self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0, *, rated: bool = True
+    ) -> Decision:
+        """Reserve the tokens and the cost that a request can use, on all its subjects or on none.
+
+        Args:
+            rated: False for a line of a batch, see :meth:`Limiter.take`.
+        """
 
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the refusal of any request whose request rate this server knows to be exceeded. Reserves nothing."""
@@ -70,11 +76,18 @@ class Accounts(Protocol):
 
 
 def decide(
-    limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, cost: int, now: float, at: datetime
+    limiter: Limiter,
+    limits: Mapping[Subject, Limits],
+    tokens: int,
+    cost: int,
+    now: float,
+    at: datetime,
+    *,
+    rated: bool = True,
 ) -> Decision:
     """Run an admission check on a limiter that holds the accounts."""
     try:
-        outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
+        outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost, rated=rated)
     except LimitBreach as breach:
         outcome = breach
     return Decision(outcome, rate_limit_status(limiter, limits, now, at))

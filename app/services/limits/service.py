@@ -88,13 +88,17 @@ class LimitService:
         if refused := self.accounts.refusal(_limits(caller, version)):
             self._reservation_of(refused, shared=_shared(caller, version))
 
-    async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
+    async def admit(
+        self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None, *, batch: bool = False
+    ) -> Permit:
         """Reserve the most that a request can use, under all its limits or none.
 
         :meth:`settle` returns the unused part.
 
         Args:
             version: version that the request names; None for the base model.
+            batch: whether the request is a line of a batch. It has another price, counts against budgets of days and
+                months only, and no such budget is too small for it: that may change while the batch waits.
 
         Raises:
             LimitExceeded, BudgetExceeded
@@ -102,13 +106,38 @@ class LimitService:
             RegistryUnavailable
         """
         limits, price = _limits(caller, version), self.prices.of(version)
+        if batch:
+            price = price.of_batch
         counted = any(limit.counts_tokens for limit in limits.values())
         most = self._most_tokens(request) if counted else TokenBound(0, 0)
         cost = price.most(most.prompt, most.output)
-        decision = await self.accounts.take(request.request_id, limits, most.prompt + most.output, cost)
-        reservation = self._reservation_of(decision, shared=_shared(caller, version))
+        tokens = most.prompt + most.output
+        decision = await self.accounts.take(request.request_id, limits, tokens, cost, rated=not batch)
+        try:
+            reservation = self._reservation_of(decision, shared=_shared(caller, version))
+        except InvalidRequest as error:
+            if not batch:
+                raise
+            status = decision.rate_limits
+            raise BudgetExceeded(error.message, param=_name(decision), retry_after=None, rate_limits=status) from None
         self._uncounted.discard(request.request_id)
         return Permit(request.request_id, reservation, decision.rate_limits, price)
+
+    def check_size(self, caller: Caller, bound: TokenBound, version: ResolvedVersion | None = None) -> None:
+        """Refuse a request that can use more tokens than any one request may; reserve nothing.
+
+        Args:
+            version: version that the request names; None for the base model.
+
+        Raises:
+            InvalidRequest
+        """
+        tokens = bound.prompt + bound.output
+        for subject, limits in _limits(caller, version).items():
+            allowed = limits.tokens_per_request
+            if allowed is not None and tokens > allowed:
+                breach = LimitBreach(subject, "tokens_per_request", tokens, allowed, None)
+                raise _refusal(breach, RateLimitStatus(None, None), shared=_shared(caller, version))
 
     @asynccontextmanager
     async def without_tokens(
@@ -161,6 +190,10 @@ class LimitService:
             self.refused[decision.outcome.name] += 1
             raise _refusal(decision.outcome, decision.rate_limits, shared=shared)
         return decision.outcome
+
+
+def _name(decision: Decision) -> str:
+    return decision.outcome.name if isinstance(decision.outcome, LimitBreach) else ""
 
 
 def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Limits]:

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import limit_accounts, usage
 from app.database.session import Database
+from app.domain.batches import is_line
 from app.domain.clock import utc_now
 from app.domain.errors import RegistryUnavailable
 from app.domain.limits.account import Account
@@ -52,6 +53,7 @@ class _PendingRequest:
     limits: Mapping[Subject, Limits]
     tokens: int
     cost: int
+    rated: bool
     decision: "asyncio.Future[Decision]"
 
 
@@ -86,20 +88,25 @@ class SharedAccounts:
         #: One transaction at a time: two of this server's transactions would wait for each other's reservations.
         self._transaction = asyncio.Lock()
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+    async def take(
+        self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0, *, rated: bool = True
+    ) -> Decision:
         bound = {subject: limit for subject, limit in limits.items() if limit.as_json}
         if not bound:
             return Decision(Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None))
-        if self._admit and not self._available:
+        # A line of a batch can wait, so it is never admitted uncounted.
+        admit = self._admit and rated
+        if admit and not self._available:
             return self._let_in(bound)
         if refused := self.refusal(bound):
             return refused
         asked_at = self._monotonic()
-        request = _PendingRequest(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
+        decision_made = asyncio.get_running_loop().create_future()
+        request = _PendingRequest(request_id, bound, tokens, cost, rated, decision_made)
         self._pending.append(request)
         self._work()
         try:
-            decision = await asyncio.wait_for(asyncio.shield(request.decision), _PATIENCE_S if self._admit else None)
+            decision = await asyncio.wait_for(asyncio.shield(request.decision), _PATIENCE_S if admit else None)
         except (asyncio.CancelledError, TimeoutError) as error:
             # A reservation that arrives after its request gave up must be returned.
             request.decision.add_done_callback(lambda decision: self._give_back(request_id, decision))
@@ -108,7 +115,7 @@ class SharedAccounts:
             self._note(available=False)
             return self._let_in(bound)
         except RegistryUnavailable:
-            if not self._admit:
+            if not admit:
                 raise
             return self._let_in(bound)
         self._refusals.note(decision, asked_at)
@@ -198,14 +205,23 @@ class SharedAccounts:
     async def _decide(self, pending: list[_PendingRequest], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
-            now, to_settle = at.timestamp(), await limit_accounts.take_reservations(connection, ended)
+            now = at.timestamp()
+            to_settle = await limit_accounts.take_reservations(connection, ended, node_id=self._node_id)
+            # A line of a batch that another server began, and may still run, has a reservation already.
+            replaced = await limit_accounts.take_reservations(connection, _lines(pending))
             subjects = {subject for request in pending for subject in request.limits}
-            subjects |= {subject for reservation in to_settle.values() for subject in reservation.subjects}
+            earlier = (*to_settle.values(), *replaced.values())
+            subjects |= {subject for reservation in earlier for subject in reservation.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, reservation in to_settle.items():
                 tokens, cost = ended[request_id]
                 limiter.settle(reservation, tokens, now, at, cost=cost)
-            decisions = [decide(limiter, request.limits, request.tokens, request.cost, now, at) for request in pending]
+            for reservation in replaced.values():
+                limiter.settle(reservation, 0, now, at)
+            decisions = [
+                decide(limiter, request.limits, request.tokens, request.cost, now, at, rated=request.rated)
+                for request in pending
+            ]
             await limit_accounts.save(connection, limiter.accounts, subjects)
             reservations = {
                 request.request_id: decision.outcome
@@ -269,6 +285,10 @@ class SharedAccounts:
     def _give_back(self, request_id: str, decision: "asyncio.Future[Decision]") -> None:
         if not decision.exception() and isinstance(outcome := decision.result().outcome, Reservation):
             self.settle(request_id, outcome, 0)
+
+
+def _lines(pending: list[_PendingRequest]) -> list[str]:
+    return [request.request_id for request in pending if is_line(request.request_id)]
 
 
 def _refuse(pending: list[_PendingRequest], error: Exception) -> None:

@@ -12,7 +12,7 @@ import uuid
 from adapters.errors import ForeignStore
 from adapters.stores.base import BlobStore
 from app.database import audit, installation
-from app.database.blobs import used_by_versions
+from app.database.blobs import used_blobs
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 
@@ -86,11 +86,11 @@ class StoreOwner:
             return await installation.write_once(connection, REGISTRY_ID, uuid.uuid4().hex)
 
     async def _may_claim(self) -> bool:
-        """Return whether a store without an owner is empty, or holds bytes of this registry's versions."""
+        """Return whether a store without an owner is empty, or holds bytes that this registry needs."""
         digests = await asyncio.to_thread(
             lambda: [blob.digest for blob in itertools.islice(self._store.list_blobs(), _LOOKED_AT)]
         )
         if not digests:
             return True
         async with self._database.read() as connection:
-            return bool(await used_by_versions(connection, digests))
+            return bool(await used_blobs(connection, digests))

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from adapters.stores.base import BlobStore
 from app.database import deletions
-from app.database.blobs import held_by_uploads, used_by_versions
+from app.database.blobs import held_by_uploads, used_blobs
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import CLAIM_USE_S, BlobFate, claim, claimed_by_others
@@ -95,7 +95,7 @@ class BlobService:
 
     async def _delete_unneeded(self, claimed: Mapping[str, BlobFate]) -> dict[str, BlobFate]:
         async with self._database.read() as connection:
-            used = await used_by_versions(connection, claimed)
+            used = await used_blobs(connection, claimed)
             held = await held_by_uploads(connection)
         outcome = {}
         for digest, fate in claimed.items():

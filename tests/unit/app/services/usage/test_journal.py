@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import zlib
 from datetime import UTC
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.usage import UsageRecord
+from app.domain.batches import LineResult
+from app.domain.usage import UsageEntry, UsageRecord
 from app.services.usage import journal as journals
 from app.services.usage.journal import Journal, forget, read
 from tests.support.journal_records import RECORD, numbered
@@ -27,7 +29,7 @@ async def journal(tmp_path):
 
 
 def all_in(folder: Path) -> list[UsageRecord]:
-    return [record for path in sorted(folder.glob("*.journal")) for record in read(path)]
+    return [entry.record for path in sorted(folder.glob("*.journal")) for entry in read(path)]
 
 
 async def test_what_was_added_is_read_again(journal, tmp_path):
@@ -35,7 +37,7 @@ async def test_what_was_added_is_read_again(journal, tmp_path):
     await asyncio.gather(*(journal.add(record) for record in records))
     assert all_in(tmp_path) == records
     (path,) = await journal.sealed()
-    assert list(read(path)) == records
+    assert [entry.record for entry in read(path)] == records
 
 
 @given(
@@ -56,15 +58,37 @@ async def test_what_was_added_is_read_again(journal, tmp_path):
         status=st.integers(200, 599),
         cost=st.integers(0, 2**70),
         slot_s=st.floats(0, 1e9),
-    )
+    ),
+    st.none()
+    | st.builds(
+        LineResult,
+        batch_id=st.text("0123456789abcdef_", max_size=40),
+        line=st.integers(1, 10**6),
+        chunk=st.integers(0, 10**5),
+        succeeded=st.booleans(),
+        content=st.text(),
+    ),
 )
-def test_every_record_is_a_line_and_back(record):
-    line = journals._line(record)
+def test_every_entry_is_a_line_and_back(record, result):
+    line = journals._line(record, result)
     assert line.count(b"\n") == 1
-    assert journals._record(line) == record
+    assert journals._entry(line) == UsageEntry(record, result)
     for place in range(len(line) - 1):
         broken = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
-        assert journals._record(broken) is None
+        assert journals._entry(broken) is None
+
+
+def test_a_journal_of_the_release_before_is_read(tmp_path):
+    """Lines as 0.2.0 wrote them, with a checksum each."""
+    values = (
+        b'{"request_id":"%032x","at":"2026-11-21T12:30:15.123456+00:00","tenant_id":7,"key_id":"kkkkkkkkkkkkkkkk",'
+        b'"version_id":3,"prompt_tokens":5,"cached_tokens":4,"output_tokens":2,"ttft_s":0.1,"duration_s":0.25,'
+        b'"load_s":null,"finish_reason":"stop","status":200,"cost":0,"slot_s":0.0}'
+    )
+    texts = [values % number for number in range(3)]
+    path = tmp_path / "old.journal"
+    path.write_bytes(b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts))
+    assert list(read(path)) == [UsageEntry(numbered(number)) for number in range(3)]
 
 
 async def test_its_size_is_that_of_what_the_database_does_not_have(journal, tmp_path):
@@ -99,11 +123,11 @@ async def test_what_others_left_comes_first_and_nothing_new_is_begun(journal, tm
     await left.close()
     await journal.add(numbered(2))
     (first,) = await journal.left()
-    assert list(read(first)) == [numbered(1)]
+    assert [entry.record for entry in read(first)] == [numbered(1)]
     forget(first)
     assert await journal.left() == []
     (second,) = await journal.sealed()
-    assert list(read(second)) == [numbered(2)]
+    assert [entry.record for entry in read(second)] == [numbered(2)]
 
 
 def test_a_process_that_was_killed_leaves_what_it_promised(tmp_path):
@@ -141,7 +165,7 @@ async def test_a_line_that_was_cut_off_is_left_out_in_silence(journal, tmp_path,
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole + whole[:length])
-        assert list(read(path)) == [numbered(1)]
+        assert [entry.record for entry in read(path)] == [numbered(1)]
     assert not caplog.records
     forget(path)
     assert list(tmp_path.iterdir()) == []
@@ -153,7 +177,7 @@ async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path,
     (path,) = await journal.sealed()
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1].replace(b'"output_tokens":2', b'"output_tokens":3') + lines[2])
-    assert list(read(path)) == [numbered(0), numbered(2)]
+    assert [entry.record for entry in read(path)] == [numbered(0), numbered(2)]
     assert f"Line 2 of the usage journal {path.name} cannot be read." in caplog.text
     forget(path)
     assert [kept.suffix for kept in tmp_path.iterdir()] == [".damaged"]

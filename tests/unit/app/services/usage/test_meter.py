@@ -15,6 +15,7 @@ from app.domain.access import Caller, Scope
 from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
 from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
+from app.domain.batches import LineResult
 from app.domain.usage import UsageRecord
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, TokenUsage
 from app.services.limits.service import LimitService, Permit
@@ -38,7 +39,7 @@ class Slow(Ledger):
         self.may.set()
         self.works = True
 
-    async def keep(self, record: UsageRecord) -> None:
+    async def keep(self, record: UsageRecord, result: LineResult | None = None) -> None:
         await self.may.wait()
         if not self.works:
             raise RegistryUnavailable("the registry's database does not answer", retry_after=1)
