@@ -48,6 +48,7 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         await _open_accounts(gateway, started)
         await _start_engine(node, started)
         started.push_async_callback(gateway.smoke_tests.close)
+        started.push_async_callback(gateway.batch_admission.close)
         await _start_jobs(gateway, node, started)
         await _start_batches(gateway, started)
         yield container
