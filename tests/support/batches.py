@@ -33,12 +33,14 @@ from app.services.serving.checked_bodies import BodyChecks
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
+from app.support.periodic import Periodic
 from tests.support.inference import inference_service
 from tests.support.registry import Node
 from tests.support.serving import NoEngine
 
 COMPLETIONS = "/v1/completions"
 WINDOW = 16
+_SHIPPED_EVERY_S = 0.3
 
 
 class AnsweringEngine(NoEngine):
@@ -104,6 +106,7 @@ class Server:
     ledger: Ledger = field(init=False)
     contents: FileContents = field(init=False)
     accounts: Accounts = field(init=False)
+    _shipping: Periodic = field(init=False)
 
     async def start(self) -> None:
         """Start the parts that batches need, as a new process would."""
@@ -140,18 +143,25 @@ class Server:
         )
         await self.runner.open()
         self.runner.start()
+        self._shipping = Periodic("usage", _SHIPPED_EVERY_S, lambda: self.ledger.ship())
+        self._shipping.start()
 
     async def kill(self) -> None:
         """End the process without any of its last steps: tasks stop, locks go, files stay."""
         runner = self.runner
-        tasks = [runner._task, *runner._work, *(task for run in runner._runs.values() for task in run._running)]
-        for task in tasks:
-            if task is not None:
+        await self._shipping.stop()
+        # Threads cannot be killed, so the journal's must not be at work.
+        async with self.ledger._shipping:
+            runner.leave()
+            lines = [task for run in runner._runs.values() for task in run._running]
+            tasks = [task for task in (runner._task, *runner._work, *lines) if task is not None]
+            for task in tasks:
                 task.cancel()
-        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self.ledger._journal.close()
 
     async def stop(self) -> None:
+        await self._shipping.stop()
         await self.runner.stop()
         await self.ledger.close()
         await self.accounts.close()
