@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from tenora_client._async.client import AsyncClient
     from tenora_client._sync.client import Client
     from tenora_client.answers import FeedEvent
-    from tenora_client.batches.records import Batch, File
     from tenora_client.errors import (
         AuthenticationError,
         ConfigurationError,
@@ -29,14 +28,15 @@ if TYPE_CHECKING:
     from tenora_client.folders import NoAdapter
     from tenora_client.inference import Generation
     from tenora_client.progress import Progress
+    from tenora_client.types import Batch, File
 
 _ERRORS = "tenora_client.errors"
 _HOMES = {
     "AsyncClient": "tenora_client._async.client",
-    "Batch": "tenora_client.batches.records",
+    "Batch": "tenora_client.types",
     "Client": "tenora_client._sync.client",
     "FeedEvent": "tenora_client.answers",
-    "File": "tenora_client.batches.records",
+    "File": "tenora_client.types",
     "Generation": "tenora_client.inference",
     "NoAdapter": "tenora_client.folders",
     "Progress": "tenora_client.progress",

@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 3d505a0b3305542b02d2a9d592fbe0bea6350316000b2ebb7a39ef9819d1ba2d
+# Schemas: 63c4ef64c123a4e6ee2cf1a30f88424f2fba9f1df615a870bbf80504e7f782aa
 from __future__ import annotations
 
 from datetime import datetime
@@ -60,6 +60,59 @@ class Base(Answer, frozen=True, kw_only=True):
     digest: str
 
 
+class BatchCounts(Answer, frozen=True, kw_only=True):
+    """
+    Batch counts as the server shows it.
+
+    Attributes:
+        total: Number of lines; 0 until they are validated.
+        completed: Lines with an answer.
+        failed: Lines with an error.
+    """
+
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchProblem(Answer, frozen=True, kw_only=True):
+    """
+    Batch problem as the server shows it.
+
+    Attributes:
+        line: Number of the line in the input file, from 1; null: the whole batch.
+        param: Field that caused it, such as `body.max_tokens`.
+    """
+
+    code: str
+    message: str
+    line: Union[int, None] = None
+    param: Union[str, None] = None
+
+
+class BatchProblems(Answer, frozen=True, kw_only=True):
+    """
+    Batch problems as the server shows it.
+
+    Attributes:
+        data: The first 1,000 problems.
+    """
+
+    data: list[BatchProblem]
+    object: Union[str, None] = None
+
+
+class CachedTokens(Answer, frozen=True, kw_only=True):
+    """
+    Cached tokens as the server shows it.
+
+    Attributes:
+        cached_tokens: Tokens from the engine's prefix cache.
+    """
+
+    cached_tokens: int
+
+
 class CanaryFigures(Answer, frozen=True, kw_only=True):
     """
     Canary figures as the server shows it.
@@ -92,6 +145,15 @@ class CanaryStep(Answer, frozen=True, kw_only=True):
     seconds: int
 
 
+class Cause(Answer, frozen=True, kw_only=True):
+    """
+    Cause as the server shows it.
+    """
+
+    code: str
+    message: str
+
+
 class DeletedBlob(Answer, frozen=True, kw_only=True):
     """
     Deleted blob as the server shows it.
@@ -104,6 +166,20 @@ class DeletedBlob(Answer, frozen=True, kw_only=True):
     digest: str
     gone_at: Union[datetime, None] = None
     kept: Union[str, None] = None
+
+
+class DeletedFile(Answer, frozen=True, kw_only=True):
+    """
+    OpenAI's answer to a deletion.
+
+    Attributes:
+        deletion: Id of the deletion; `/v1/deletions/{deletion}` reports when the bytes are gone.
+    """
+
+    id: str
+    deletion: str
+    object: Union[str, None] = None
+    deleted: Union[bool, None] = None
 
 
 class DeletedVersion(Answer, frozen=True, kw_only=True):
@@ -135,6 +211,28 @@ class DeletionNode(Answer, frozen=True, kw_only=True):
     name: Union[str, None] = None
     engine_gone_at: Union[datetime, None] = None
     disk_gone_at: Union[datetime, None] = None
+
+
+class File(Answer, frozen=True, kw_only=True):
+    """
+    OpenAI's file object.
+
+    Attributes:
+        bytes: Size in bytes.
+        created_at: Unix time in seconds.
+        expires_at: Unix time in seconds after which the file is deleted.
+        filename: Name of the file, without path and unprintable characters.
+        purpose: `batch` for inputs, `batch_output` for results.
+    """
+
+    id: str
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: str
+    object: Union[str, None] = None
+    status: Union[str, None] = None
 
 
 class LimitStatus(Answer, frozen=True, kw_only=True):
@@ -222,12 +320,14 @@ class Price(Answer, frozen=True, kw_only=True):
 
     Attributes:
         model: Model: `default`, `base` or `tenant/adapter`.
+        batch: Factor of these prices for lines of batches.
     """
 
     model: str
     prompt: str
     cached: str
     output: str
+    batch: str
 
 
 class Prices(Answer, frozen=True, kw_only=True):
@@ -294,6 +394,24 @@ class QuotaUse(Answer, frozen=True, kw_only=True):
     pinned_slots: int
 
 
+class Quote(Answer, frozen=True, kw_only=True):
+    """
+    Estimate of a batch, made when its lines were validated.
+
+    Attributes:
+        prompt_tokens: Tokens of all prompts.
+        most_output_tokens: Most tokens of all answers.
+        most_cost: Most that the batch can cost.
+        expected_s: Seconds to the end at the rate of the tenant's last batch; null: unknown.
+    """
+
+    lines: int
+    prompt_tokens: int
+    most_output_tokens: int
+    most_cost: str
+    expected_s: Union[float, None] = None
+
+
 class Reason(Answer, frozen=True, kw_only=True):
     """
     One reason for a rejection, with all its occurrences.
@@ -310,6 +428,17 @@ class Reason(Answer, frozen=True, kw_only=True):
     allowed: str
     message: str
     count: int
+
+
+class ReasoningTokens(Answer, frozen=True, kw_only=True):
+    """
+    Reasoning tokens as the server shows it.
+
+    Attributes:
+        reasoning_tokens: Always 0.
+    """
+
+    reasoning_tokens: Union[int, None] = None
 
 
 class ServedBase(Answer, frozen=True, kw_only=True):
@@ -614,6 +743,45 @@ class Adapter(Answer, frozen=True, kw_only=True):
     limits: Limits
 
 
+class BatchExtra(Answer, frozen=True, kw_only=True):
+    """
+    What goes beyond OpenAI's batch.
+
+    Attributes:
+        model: Model of lines that name none; null: the base.
+        width: Maximum number of its lines that run at once; null: as many as fit.
+        quote: Estimate; null until the lines are validated.
+        cost: Cost of the answers so far.
+        blocked: Why no line runs at present; null: nothing blocks the batch.
+        reason: Why the server cancelled the batch; null: it did not.
+        rate: Lines per second so far; null before the first result.
+        expected_at: Expected end (Unix time) at the rate so far; null: unknown.
+        warnings: Problems that do not stop the batch, as sentences.
+    """
+
+    cost: str
+    warnings: list[str]
+    model: Union[str, None] = None
+    width: Union[int, None] = None
+    quote: Union[Quote, None] = None
+    blocked: Union[Cause, None] = None
+    reason: Union[Cause, None] = None
+    rate: Union[float, None] = None
+    expected_at: Union[int, None] = None
+
+
+class BatchUsage(Answer, frozen=True, kw_only=True):
+    """
+    Tokens of the answers so far.
+    """
+
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    output_tokens_details: ReasoningTokens
+    total_tokens: int
+
+
 class CanaryPolicy(Answer, frozen=True, kw_only=True):
     """
     Canary policy as the server shows it.
@@ -743,6 +911,46 @@ class UsageReport(Answer, frozen=True, kw_only=True):
     data: list[UsageGroup]
     total: UsageTotals
     currency: str
+
+
+class Batch(Answer, frozen=True, kw_only=True):
+    """
+    A batch as OpenAI shows it, with `tenora` for what goes beyond.
+
+    Attributes:
+        output_file_id: File with the answers; null: none yet, or there are none.
+        error_file_id: File with the errors of lines; null: none yet, or there are none.
+        completion_window: Time within which the batch runs, from `10m` to `7d`: minutes (`m`), hours (`h`) or
+            days (`d`).
+        created_at: Unix time, as all times of a batch.
+        expires_at: End of the completion window.
+        model: Model of lines that name none; null: the base.
+        errors: Problems of the lines, if the batch failed.
+    """
+
+    id: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    status: str
+    created_at: int
+    expires_at: int
+    request_counts: BatchCounts
+    usage: BatchUsage
+    tenora: BatchExtra
+    object: Union[str, None] = None
+    output_file_id: Union[str, None] = None
+    error_file_id: Union[str, None] = None
+    in_progress_at: Union[int, None] = None
+    finalizing_at: Union[int, None] = None
+    completed_at: Union[int, None] = None
+    failed_at: Union[int, None] = None
+    expired_at: Union[int, None] = None
+    cancelling_at: Union[int, None] = None
+    cancelled_at: Union[int, None] = None
+    model: Union[str, None] = None
+    errors: Union[BatchProblems, None] = None
+    metadata: Union[dict[str, str], None] = None
 
 
 class Canary(Answer, frozen=True, kw_only=True):

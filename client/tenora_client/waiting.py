@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tenora_client.batches.records import Batch
-from tenora_client.types import Version
+from tenora_client.types import Batch, Version
 
 #: Seconds between two looks at a version, and between the first two at a batch.
 POLL_S = 0.5

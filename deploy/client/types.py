@@ -31,7 +31,7 @@ GENERATOR = FOLDER / "types" / "bin" / "datamodel-codegen"
 ROOTS = (
     *("Adapter", "Version", "Alias", "AliasReport", "AliasChange", "Canary", "Deletion", "Share", "SharedAdapter"),
     *("SharedVersion", "Pin", "Tenant", "TenantUsage", "Key", "NewKey", "LimitReport", "QuotaReport", "UsageReport"),
-    *("Reason", "Prices", "ServerFacts", "Validation"),
+    *("Reason", "Prices", "ServerFacts", "Validation", "Batch", "File", "DeletedFile"),
 )
 #: ``Class.field`` of the document -> better name in Python.
 RENAMED = {"Version.version": "number", "SharedVersion.version": "number"}
@@ -112,7 +112,8 @@ def _tolerant(schema: Any, words: set[str]) -> Any:
     if not isinstance(schema, dict):
         return schema
     if "enum" in schema or "const" in schema or schema.get("$ref", "").rpartition("/")[2] in words:
-        return {"type": "string"} | {key: schema[key] for key in ("description",) if key in schema}
+        kind = schema.get("type") if schema.get("type") in ("boolean", "integer") else "string"
+        return {"type": kind} | {key: schema[key] for key in ("description",) if key in schema}
     dropped = {"default", "example", "examples", "title"} if "properties" not in schema else {"title"}
     return {key: _tolerant(value, words) for key, value in schema.items() if key not in dropped}
 

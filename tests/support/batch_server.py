@@ -115,7 +115,7 @@ class _Routes:
             return _missing("file_id")
         if request.method == "DELETE":
             del self._server.files[file_id]
-            return JSONResponse({"id": file_id, "object": "file", "deleted": True})
+            return JSONResponse({"id": file_id, "object": "file", "deleted": True, "deletion": "del_1"})
         return JSONResponse(_facts(self._server, file_id))
 
     async def _content(self, request: Request) -> Response:
@@ -161,14 +161,19 @@ def _page(request: Request, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _created(server: BatchServer, body: dict[str, Any]) -> dict[str, Any]:
+    options = body.get("tenora", {})
     batch = {
         "id": f"batch_{len(server.batches):016x}",
         "object": "batch",
         "status": "validating",
         "created_at": int(time.time()),
+        "expires_at": int(time.time()) + 86400,
         "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        "usage": _usage(0),
         "errors": None,
         **body,
+        "model": options.get("model"),
+        "tenora": {"model": None, "width": None, "cost": "0", "warnings": [], **options},
     }
     if server.problems:
         batch |= {"status": "failed", "errors": {"object": "list", "data": server.problems}}
@@ -187,8 +192,7 @@ def _advance(server: BatchServer, batch: dict[str, Any]) -> None:
     results = [_result(server, line) for line in lines[:done]]
     good = [result for result in results if result["error"] is None]
     counts = {"total": len(lines), "completed": len(good), "failed": done - len(good)}
-    usage = {"input_tokens": 3 * len(good), "output_tokens": 2 * len(good), "total_tokens": 5 * len(good)}
-    batch |= {"request_counts": counts, "usage": usage}
+    batch |= {"request_counts": counts, "usage": _usage(len(good))}
     if not ended:
         batch["status"] = "in_progress"
         return
@@ -199,6 +203,11 @@ def _advance(server: BatchServer, batch: dict[str, Any]) -> None:
             batch[name] = f"file-{len(server.files):032x}"
             content = "".join(f"{json.dumps(result)}\n" for result in kept).encode()
             server.files[batch[name]] = (f"{batch['id']}_{name[:-8]}.jsonl", content)
+
+
+def _usage(lines: int) -> dict[str, Any]:
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    return {"input_tokens": 3 * lines, "output_tokens": 2 * lines, "total_tokens": 5 * lines, **details}
 
 
 def _result(server: BatchServer, line: dict[str, Any]) -> dict[str, Any]:

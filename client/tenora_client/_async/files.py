@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tenora_client._async.resource import AsyncResource
 from tenora_client.atomic_files import new_file
-from tenora_client.batches.records import File, FileDeletion
 from tenora_client.exporting import ExportedFile
 from tenora_client.paths import path_of
 from tenora_client.progress import OnProgress
 from tenora_client.sending import FILES_PATH, FileToSend, send_file
+from tenora_client.types import DeletedFile, File
 
 
 class AsyncFiles(AsyncResource):
@@ -75,9 +75,9 @@ class AsyncFiles(AsyncResource):
             file.checked(download.headers)
         return target
 
-    async def delete(self, file_id: str) -> FileDeletion:
+    async def delete(self, file_id: str) -> DeletedFile:
         """Delete a file. A file that an unfinished batch reads cannot be deleted."""
-        return await self._session.change(FileDeletion, "DELETE", _path(file_id))
+        return await self._session.change(DeletedFile, "DELETE", _path(file_id))
 
 
 def _path(file_id: str, *segments: str) -> str:

@@ -22,7 +22,7 @@ from tenora_client.progress import OnProgress
 T = TypeVar("T")
 
 #: Routes under these accept the header Idempotency-Key, so a POST can be repeated.
-_IDEMPOTENT = ("/admin/", "/v1/adapters/")
+_IDEMPOTENT = ("/admin/", "/v1/adapters/", "/v1/batches")
 
 
 class AsyncSession:

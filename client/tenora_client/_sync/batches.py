@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tenora_client._sync.resource import Resource
 from tenora_client.batches.lines import CHAT
-from tenora_client.batches.records import FINAL_STATES, Batch
-from tenora_client.batches.requests import BATCHES_PATH, batch_body
+from tenora_client.batches.requests import BATCHES_PATH, FINAL_STATES, batch_body
 from tenora_client.errors import TenoraError
 from tenora_client.paths import path_of
+from tenora_client.types import Batch
 from tenora_client.waiting import LONGEST_POLL_S, POLL_S, not_ended
 
 

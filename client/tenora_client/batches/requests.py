@@ -1,4 +1,4 @@
-"""Requests about batches."""
+"""Requests about batches, and the states of their answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 BATCHES_PATH = "/v1/batches"
+#: States in which a batch stays.
+FINAL_STATES = frozenset({"completed", "failed", "expired", "cancelled"})
 
 
 def batch_body(

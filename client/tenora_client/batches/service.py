@@ -12,7 +12,6 @@ import httpx
 
 from tenora_client.answers import read
 from tenora_client.atomic_files import new_file
-from tenora_client.batches.records import Batch, File
 from tenora_client.batches.requests import BATCHES_PATH
 from tenora_client.errors import Refused
 from tenora_client.exporting import ExportedFile
@@ -20,6 +19,7 @@ from tenora_client.paths import path_of
 from tenora_client.progress import OnProgress
 from tenora_client.sending import FILES_PATH, FileToSend, upload
 from tenora_client.transport import Api
+from tenora_client.types import Batch, File
 
 #: Seconds without an answer after which a server counts as gone. A restart with a large base takes minutes.
 _PATIENCE_S = 900.0
@@ -32,10 +32,15 @@ T = TypeVar("T")
 class BatchService(Protocol):
     """Files and batches of one tenant.
 
+    Attributes:
+        goes_on: whether a batch runs on when this process ends.
+
     Raises (every method):
         Refused: the request is not allowed.
         httpx.TransportError: the server does not answer.
     """
+
+    goes_on: bool
 
     def upload(self, path: Path, filename: str, on_progress: OnProgress) -> File:
         """Store a file with requests."""
@@ -70,11 +75,13 @@ def fetch_results(service: BatchService, batch: Batch, folder: Path) -> list[Pat
 class ServerBatches:
     """Files and batches of the key's tenant on a server.
 
-    Calls that change nothing are repeated while the server restarts or the network is down.
+    Calls that can be repeated safely are repeated while the server restarts or the network is down.
 
     Args:
         on_loss: callback with a sentence, once for each lost connection.
     """
+
+    goes_on = True
 
     def __init__(self, api: Api, on_loss: Callable[[str], None]) -> None:
         self._api, self._on_loss = api, on_loss
@@ -86,7 +93,9 @@ class ServerBatches:
         self._api.call("DELETE", f"{FILES_PATH}{path_of(file_id)}")
 
     def create(self, body: Mapping[str, Any]) -> Batch:
-        return read(Batch, self._api.call("POST", BATCHES_PATH, body))
+        # One batch for one file, also if the answer is lost on its way.
+        headers = {"idempotency-key": f"tenora-batch-{body['input_file_id']}"}
+        return read(Batch, self._patiently(lambda: self._api.call("POST", BATCHES_PATH, body, headers)))
 
     def find(self, file_id: str) -> Batch | None:
         for page in self._api.pages_after(BATCHES_PATH):

@@ -3,22 +3,23 @@
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
 from tenora_client.answers import read
 from tenora_client.batches.outputs import FORMATS, check_target, write_results
-from tenora_client.batches.records import FINAL_STATES, Batch
-from tenora_client.batches.requests import BATCHES_PATH
+from tenora_client.batches.requests import BATCHES_PATH, FINAL_STATES
 from tenora_client.batches.service import ServerBatches, fetch_results
 from tenora_client.cli.batch_progress import progress_of_batch, stage_of
 from tenora_client.cli.batch_run import reported, run
 from tenora_client.cli.cells import with_times
-from tenora_client.cli.connection import Json, Key, Url, connect_as_tenant
+from tenora_client.cli.closed_values import checked_value
+from tenora_client.cli.connection import Json, Key, Url, connect_as_admin, connect_as_tenant
 from tenora_client.cli.generate import DemoTenant
 from tenora_client.cli.output import INTERRUPTED, USAGE, emit_json, emit_line, emit_record, emit_table, fail, note
 from tenora_client.transport import path_of
+from tenora_client.types import Batch
 
 app = typer.Typer(no_args_is_help=True, help="Batches: many requests from a file, at a lower priority.")
 app.command("run")(run)
@@ -35,11 +36,26 @@ _COLUMNS = {
 }
 _RECORD = (
     *("id", "state", "total", "completed", "failed", "endpoint", "model", "width", "completion_window"),
-    *("input_tokens", "output_tokens", "expected_end", "created_at", "expires_at", "ended_at", "metadata"),
-    *("input_file_id", "output_file_id", "error_file_id"),
+    *(
+        "input_tokens",
+        "output_tokens",
+        "most_output_tokens",
+        "cost",
+        "most_cost",
+        "reason",
+        "created_at",
+        "expected_at",
+    ),
+    *("expires_at", "ended_at", "metadata", "input_file_id", "output_file_id", "error_file_id"),
 )
-_SHOWN_PROBLEMS = 1_000
+#: States in which a batch can be, for the filter of a list.
+STATES = (*("validating", "in_progress", "finalizing", "completed", "failed", "cancelling", "cancelled", "expired"),)
 _POLL_S = 1.0
+
+
+def _state(text: str) -> str:
+    return checked_value(text, STATES, "a state of a batch")
+
 
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of the batch, as `batch list` shows it")]
 _Output = Annotated[
@@ -48,14 +64,34 @@ _Output = Annotated[
 
 
 @app.command("list")
-def list_(tenant: DemoTenant = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+def list_(
+    platform: Annotated[
+        bool, typer.Option("--platform", help="List the batches of all tenants, or of --tenant. Needs a platform key.")
+    ] = False,
+    state: Annotated[
+        Optional[str],
+        typer.Option(parser=_state, metavar="STATE", help=f"With --platform, only in this state: {', '.join(STATES)}"),
+    ] = None,
+    tenant: DemoTenant = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
     """List the batches of the key's tenant, newest first."""
-    with connect_as_tenant(url, key, tenant=tenant, model=None, as_json=as_json) as api:
-        rows = [row for page in api.pages_after(BATCHES_PATH) for row in page]
+    if state and not platform:
+        fail("--state needs --platform, which lists the batches of all tenants.", USAGE)
+    filters = {name: value for name, value in (("tenant", tenant), ("state", state)) if value and platform}
+    if platform:
+        opened, path = connect_as_admin(url, key, as_json=as_json), path_of("admin", "batches")
+    else:
+        opened, path = connect_as_tenant(url, key, tenant=tenant, model=None, as_json=as_json), BATCHES_PATH
+    with opened as api:
+        rows = [row for page in api.pages_after(path, filters) for row in page]
     if as_json:
         emit_json(rows)
-    else:
-        emit_table(_COLUMNS, [_row(read(Batch, row)) for row in rows], empty="There are no batches.")
+        return
+    columns = {"id": "id", "tenant": "tenant", **_COLUMNS} if platform else _COLUMNS
+    emit_table(columns, [_counted(row, row["status"]) for row in rows], empty="There are no batches.")
 
 
 @app.command()
@@ -68,7 +104,9 @@ def show(batch: BatchId, tenant: DemoTenant = None, url: Url = None, key: Key = 
         emit_json(answer)
         return
     emit_record(_row(shown), _RECORD)
-    for problem in (shown.errors.data if shown.errors else [])[:_SHOWN_PROBLEMS]:
+    for warning in shown.tenora.warnings:
+        note(f"warning: {warning}")
+    for problem in shown.errors.data if shown.errors else ():
         note(f"- {f'Line {problem.line}: ' if problem.line else ''}{problem.message}")
     if shown.output_file_id or shown.error_file_id:
         note(f"`tenora batch download {shown.id} -o FILE` writes its answers.")
@@ -146,18 +184,22 @@ def _path(batch: str) -> str:
 
 def _row(batch: Batch) -> dict[str, Any]:
     """Return a batch as cells of a table."""
-    counts, usage, more = batch.request_counts, batch.usage, batch.tenora or {}
-    ended = (batch.completed_at, batch.failed_at, batch.expired_at, batch.cancelled_at)
-    return with_times(
+    more, ended = batch.tenora, (batch.completed_at, batch.failed_at, batch.expired_at, batch.cancelled_at)
+    quote = more.quote
+    return _counted(batch.to_dict(), stage_of(batch)) | with_times(
         {
-            **batch.to_dict(),
-            "state": stage_of(batch),
-            "total": counts.total if counts else 0,
-            "completed": counts.completed if counts else 0,
-            "failed": counts.failed if counts else 0,
-            "input_tokens": usage.input_tokens if usage else 0,
-            "output_tokens": usage.output_tokens if usage else 0,
+            "model": more.model,
+            "width": more.width,
+            "cost": more.cost,
+            "expected_at": more.expected_at,
+            "most_cost": None if quote is None else quote.most_cost,
+            "most_output_tokens": None if quote is None else quote.most_output_tokens,
+            "reason": None if more.reason is None else more.reason.message,
             "ended_at": next((at for at in ended if at), None),
-            **{name: more.get(name) for name in ("model", "width", "expected_end")},
         }
     )
+
+
+def _counted(row: dict[str, Any], state: str) -> dict[str, Any]:
+    """Return the server's row with its counts beside the other fields."""
+    return with_times({**row, **row["request_counts"], **row["usage"], "state": state})

@@ -8,9 +8,9 @@ from typing import Optional
 
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from tenora_client.batches.records import Batch, RequestCounts
 from tenora_client.cli.output import clean, note, stderr
 from tenora_client.progress import Progress as Sent
+from tenora_client.types import Batch
 
 #: Seconds over which the speed is measured.
 _WINDOW_S = 60.0
@@ -40,7 +40,7 @@ class BatchProgress:
 
     def show(self, batch: Batch) -> None:
         """Show a batch as it is now."""
-        counts = batch.request_counts or RequestCounts()
+        counts = batch.request_counts
         done, stage = counts.completed + counts.failed, stage_of(batch)
         if not stderr().is_terminal:
             if stage != self._stage:
@@ -48,7 +48,7 @@ class BatchProgress:
             self._stage = stage
             return
         _stop(self._sending)
-        tokens_s, left_s = self._speed(done, batch.usage.output_tokens if batch.usage else 0, counts.total)
+        tokens_s, left_s = self._speed(done, batch.usage.output_tokens, counts.total)
         shown = (self._label or batch.id) if stage == "running" else stage
         if self._task is None:
             self._bar.start()
@@ -96,9 +96,8 @@ def _stop(shown: Progress) -> None:
 
 def stage_of(batch: Batch) -> str:
     """Return the state of a batch in words, with the cause if it is blocked."""
-    blocked = (batch.tenora or {}).get("blocked")
-    if batch.status == "in_progress" and isinstance(blocked, dict):
-        return f"blocked: {blocked.get('message') or blocked.get('code')}"
+    if batch.status == "in_progress" and batch.tenora.blocked is not None:
+        return f"blocked: {batch.tenora.blocked.message}"
     return _STATES.get(batch.status, batch.status)
 
 

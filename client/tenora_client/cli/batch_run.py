@@ -15,8 +15,7 @@ import typer
 from tenora_client.batches.inputs import Input, digest_of, write_requests
 from tenora_client.batches.lines import CHAT, ENDPOINTS, BadInput
 from tenora_client.batches.outputs import FORMATS, Written, check_target, write_output
-from tenora_client.batches.records import FINAL_STATES, Batch
-from tenora_client.batches.requests import batch_body
+from tenora_client.batches.requests import FINAL_STATES, batch_body
 from tenora_client.batches.run_state import RunState, load_state, save_state, state_path
 from tenora_client.batches.service import BatchService, ServerBatches, fetch_results
 from tenora_client.cli.access import resolve
@@ -29,6 +28,7 @@ from tenora_client.cli.output import FAILED, INTERRUPTED, USAGE, emit_json, emit
 from tenora_client.cli.plugins import offline_batches
 from tenora_client.errors import Refused
 from tenora_client.exporting import DamagedDownload
+from tenora_client.types import Batch
 
 #: Problems of lines that are printed. `tenora batch show` prints all.
 _SHOWN_PROBLEMS = 20
@@ -255,10 +255,13 @@ class _Run:
         if batch is None:
             note("Interrupted. Run the same command again to go on.")
         elif self._cancel_on_interrupt:
-            self._service.cancel(batch.id)
+            with suppress(Refused):  # it has ended meanwhile
+                self._service.cancel(batch.id)
             self._plan.state_file.unlink(missing_ok=True)
             note(f"Cancelled the batch {batch.id}. Lines that are done are kept and charged.")
             note(f"`tenora batch download {batch.id} -o {self._plan.target}` writes their answers.")
+        elif not self._service.goes_on:
+            note(f"Interrupted. Run the same command again to go on with the batch {batch.id}.")
         else:
             note(f"Interrupted. The batch {batch.id} goes on.")
             _note_commands(self._plan, batch)
@@ -295,8 +298,8 @@ def _finish(plan: _Plan, service: BatchService, batch: Batch, *, as_json: bool) 
 
 
 def _summarize(batch: Batch, written: Written) -> None:
-    tokens = f", {batch.usage.output_tokens:,} output tokens" if batch.usage else ""
-    note(f"{written.lines - written.failed} of {written.lines} lines have an answer{tokens}.")
+    answered = f"{written.lines - written.failed} of {written.lines} lines have an answer"
+    note(f"{answered}, {batch.usage.output_tokens:,} output tokens, cost {batch.tenora.cost}.")
     if batch.status != "completed":
         fail(f"The batch {batch.id} is {batch.status}: its other lines did not run.")
     if written.failed:

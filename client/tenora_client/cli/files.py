@@ -8,7 +8,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 
 from tenora_client import progress
 from tenora_client.answers import read
-from tenora_client.batches.records import File
 from tenora_client.batches.service import ServerBatches
 from tenora_client.cli.arguments import Yes, confirm, seconds
 from tenora_client.cli.batch_run import reported
@@ -20,6 +19,7 @@ from tenora_client.cli.output import USAGE, emit_json, emit_line, emit_record, e
 from tenora_client.sending import FILES_PATH, FileToSend
 from tenora_client.sending import upload as send
 from tenora_client.transport import path_of
+from tenora_client.types import File
 
 app = typer.Typer(no_args_is_help=True, help="Files: inputs of batches, and what batches wrote.")
 
@@ -141,4 +141,4 @@ def delete(
     if as_json:
         emit_json(answer)
     else:
-        note(f"Deleted the file {file}.")
+        note(f"Deleted the file {file}. `tenora adapters deletions` shows when its bytes are gone everywhere.")

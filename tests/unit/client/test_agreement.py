@@ -15,10 +15,14 @@ from app.cli.commands import COMMANDS
 from app.demo import publish
 from app.domain.access import Scope
 from app.domain.adapters import VersionState
+from app.domain.batches import BatchState
+from app.domain.files import Purpose
+from app.services.batches.endpoints import ENDPOINTS
 from app.settings import CLIENT_NAMES
 from app.support import chat_template
 from tenora_client import digests, folders, names
-from tenora_client.cli import descriptions, keys, next_steps
+from tenora_client.batches import lines, requests
+from tenora_client.cli import batch, descriptions, files, keys, next_steps
 from tenora_client.cli.demo_access import DemoAccess
 from tenora_client.cli.plugins import OF_THE_SERVER
 
@@ -103,6 +107,10 @@ def test_the_client_knows_the_names_of_the_servers_commands() -> None:
 
 def test_the_client_knows_the_servers_closed_values() -> None:
     assert set(keys.SCOPES) == {scope.value for scope in Scope}
+    assert set(batch.STATES) == {state.value for state in BatchState}
+    assert {state.value for state in BatchState if state.final} == requests.FINAL_STATES
+    assert set(files.PURPOSES) == {purpose.value for purpose in Purpose}
+    assert set(lines.ENDPOINTS) == set(ENDPOINTS)
     assert set(descriptions.STATES) == {state.value for state in VersionState} - {VersionState.DELETED.value}
 
 

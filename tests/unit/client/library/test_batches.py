@@ -37,9 +37,9 @@ def test_a_batch_from_upload_to_download(batches: Client, server: BatchServer, l
     assert (file.bytes, file.filename) == (lines.stat().st_size, "in.jsonl")
     assert [progress.fraction for progress in seen][-1] == 1.0
     batch = batches.batches.create(file.id, model="pricing", width=4, metadata={"run": "17"})
-    assert server.batches[batch.id]["tenora"] == {"model": "pricing", "width": 4}
+    assert (batch.tenora.model, batch.tenora.width) == ("pricing", 4)
     ended = batches.batches.wait(batch.id)
-    assert (ended.status, ended.request_counts and ended.request_counts.completed) == ("completed", 5_000)
+    assert (ended.status, ended.request_counts.completed) == ("completed", 5_000)
     out = batches.files.download(ended.output_file_id or "", tmp_path / "out.jsonl")
     assert len(out.read_text().splitlines()) == 5_000
     assert [found.id for found in batches.batches.list()] == [batch.id]
