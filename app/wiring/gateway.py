@@ -21,9 +21,12 @@ from app.services.access.keys import KeyService
 from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
+from app.services.batches.admission import BatchAdmission
 from app.services.batches.finishing import Finisher
 from app.services.batches.line_runner import LineRunner
 from app.services.batches.runner import BatchRunner
+from app.services.batches.service import BatchService
+from app.services.batches.validation import Validator
 from app.services.bodies.reading import BodyReader
 from app.services.catalog.descriptions import DescriptionService
 from app.services.catalog.shares import SharingService
@@ -58,6 +61,8 @@ from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import ModelService
+from app.services.serving.preparation import Preparation
+from app.services.serving.targets import Targets
 from app.services.serving.tokenization import TokenizationService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
@@ -282,6 +287,32 @@ class Gateway:
             self.ledger,
             node=self.node_id,
             lost_s=settings.node_lost_s,
+        )
+
+    @cached_property
+    def batches(self) -> BatchService:
+        targets = Targets(self.adapters, base_name=self.base.name)
+        return BatchService(self.database, targets, self.settings.batch)
+
+    @cached_property
+    def batch_admission(self) -> BatchAdmission:
+        validator = Validator(
+            BodyChecks(self.settings, self._tokens),
+            Preparation(self.prompts, self._tokens),
+            self._tokens,
+            self.limits,
+            self.bodies,
+            self.settings.batch,
+        )
+        return BatchAdmission(
+            self.database,
+            self.contents,
+            validator,
+            Targets(self.adapters, base_name=self.base.name),
+            self.limits,
+            self.settings.batch,
+            node=self.node_id,
+            refused=self.audit.access_log.refused,
         )
 
     @cached_property

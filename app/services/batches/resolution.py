@@ -31,7 +31,7 @@ class BatchNames:
     async def of_body(self, caller: Caller, body: Mapping[str, Any]) -> Target:
         return await self.named(caller, self._targets.requested_name(body))
 
-    async def named(self, caller: Caller, name: str | None, user: str | None = None) -> Target:
+    async def named(self, caller: Caller, name: str | None, user: str | None = None) -> Target:  # noqa: ARG002
         name = name or self._default or ""
         found = self._found.get(name)
         if found is None:
