@@ -115,6 +115,28 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
     return dependency
 
 
+@cache
+def require_tenant(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
+    """Build a dependency for a tenant's own routes, which requires a tenant's key with a scope.
+
+    Raises:
+        Unauthenticated, Forbidden, RegistryUnavailable
+    """
+
+    async def dependency(request: Request) -> Owner:
+        caller = await authenticate(request)
+        if caller.tenant_slug is None or scope not in caller.scopes:
+            raise _lacking(caller, scope)
+        return Owner(caller, caller.tenant_slug)
+
+    SCOPES[dependency] = scope
+    return dependency
+
+
+#: Owner of files and batches.
+BatchOwner = Annotated[Owner, Depends(require_tenant(Scope.BATCH))]
+
+
 async def tenant_in_path(tenant: Annotated[str, Path(description="Slug of the tenant")]) -> str:
     """Declare the path parameter that ``require_owner`` reads, for the OpenAPI document."""
     return tenant

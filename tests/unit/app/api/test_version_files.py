@@ -14,7 +14,7 @@ import pytest
 
 from adapters.cache import Lease
 from adapters.identity import content_digest
-from app.api.files import FileAnswer
+from app.api.version_files import answer_of
 from app.services.publishing.export import ExportedFile
 from tests.support.odd_adapters import ODD
 from tests.support.serving import PeftFiles
@@ -156,7 +156,7 @@ def _exported(path: Path, released: list[str]) -> ExportedFile:
 async def test_the_lease_ends_with_a_client_that_goes_away(tmp_path: Path, takes: int) -> None:
     released: list[str] = []
     client = _Client(takes)
-    await FileAnswer(_exported(tmp_path / WEIGHTS, released))({}, client.receive, client.send)
+    await answer_of(_exported(tmp_path / WEIGHTS, released))({}, client.receive, client.send)
     assert released == ["released"]
 
 
@@ -165,5 +165,5 @@ async def test_the_lease_ends_with_a_file_that_is_gone(tmp_path: Path) -> None:
     client, file = _Client(9), _exported(tmp_path / WEIGHTS, released)
     file.path.unlink()
     with pytest.raises(FileNotFoundError):
-        await FileAnswer(file)({}, client.receive, client.send)
+        await answer_of(file)({}, client.receive, client.send)
     assert released == ["released"]
