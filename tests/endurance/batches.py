@@ -22,6 +22,8 @@ import psutil
 import sqlalchemy
 
 from app.demo.train import Demo, ensure_demo
+from tests.support import batch_client
+from tests.support.batch_client import FINAL, SCOPES
 from tests.support.postgres import running_postgres
 from tests.support.scaled_adapters import scaled
 from tests.support.server import Server, free_port, serving, set_up, together, until
@@ -36,8 +38,6 @@ SETTINGS: dict[str, Any] = {
     # Another server takes over soon, while the killed one starts again.
     "TENORA_BATCH__NODE_LOST_S": "5",
 }
-SCOPES = ("inference", "batch", "usage:read")
-FINAL = ("completed", "failed", "expired", "cancelled")
 #: Seconds until reservations of killed servers have been reclaimed.
 _RECLAIMED_S = 150
 
@@ -146,7 +146,7 @@ def run(folder: Path, demo: Demo, options: Options, database_url: str | None = N
         key, names = _published(machines[0].server, demo, folder, options)
         lines = _lines(names, options)
         began = time.monotonic()
-        batch_id = _created(machines[0].server, key, lines, folder)
+        batch_id = _created(machines[0].server, key, lines)
         _kill_until_done(machines, key, batch_id, options)
         books = _books(machines[0].server, key, batch_id, lines, database_url or f"sqlite:///{homes[0]}/tenora.db")
         books.kills, books.engine_kills = options.kills, options.engine_kills
@@ -173,31 +173,22 @@ def _published(server: Server, demo: Demo, folder: Path, options: Options) -> tu
 def _lines(names: Sequence[str], options: Options) -> list[dict[str, Any]]:
     chance = random.Random(options.seed)
     return [
-        {
-            "custom_id": f"row {number}",
-            "method": "POST",
-            "url": "/v1/completions",
-            "body": {
+        batch_client.line(
+            f"row {number}",
+            {
                 "model": chance.choice([*names, "demo"]),
                 "prompt": [chance.randrange(10, 200) for _ in range(chance.randrange(3, 40))],
                 "max_tokens": chance.randrange(1, 40),
                 "temperature": 0,
             },
-        }
+        )
         for number in range(options.lines)
     ]
 
 
-def _created(server: Server, key: str, lines: Sequence[dict[str, Any]], folder: Path) -> str:
-    path = folder / "input.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with server.client(key) as client, path.open("rb") as content:
-        file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("input.jsonl", content)})
-        assert file.status_code < 300, file.text
-        body = {"input_file_id": file.json()["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
-        batch = client.post("/v1/batches", json=body)
-        assert batch.status_code < 300, batch.text
-        return str(batch.json()["id"])
+def _created(server: Server, key: str, lines: Sequence[dict[str, Any]]) -> str:
+    with server.client(key) as client:
+        return batch_client.create(client, lines)
 
 
 def _kill_until_done(machines: Sequence[Machine], key: str, batch_id: str, options: Options) -> None:
@@ -241,8 +232,8 @@ def _finished(machines: Sequence[Machine], key: str, batch_id: str) -> int:
 def _books(server: Server, key: str, batch_id: str, lines: Sequence[dict[str, Any]], database_url: str) -> Books:
     with server.client(key) as client:
         batch = client.get(f"/v1/batches/{batch_id}").json()
-        output = _content(client, batch["output_file_id"])
-        errors = _content(client, batch["error_file_id"])
+        output = batch_client.content(client, batch["output_file_id"])
+        errors = batch_client.content(client, batch["error_file_id"])
     books = Books(state=batch["status"], counts=batch["request_counts"])
     ids = [line["custom_id"] for line in lines]
     seen = Counter(entry["custom_id"] for entry in (*output, *errors))
@@ -278,14 +269,6 @@ def _books(server: Server, key: str, batch_id: str, lines: Sequence[dict[str, An
     books.different = [name for name in said.keys() | recorded.keys() if said.get(name) != recorded.get(name)]
     books.budget = _budget(server, key, sum(books.said))
     return books
-
-
-def _content(client: httpx.Client, file_id: str | None) -> list[dict[str, Any]]:
-    if file_id is None:
-        return []
-    answer = client.get(f"/v1/files/{file_id}/content")
-    assert answer.status_code == 200, answer.text
-    return [json.loads(line) for line in answer.text.splitlines()]
 
 
 def _budget(server: Server, key: str, expected: int) -> int:
