@@ -259,8 +259,8 @@ _FEED_EVENT = (
 #: Examples of bodies, by the name of their schema.
 BODIES: dict[str, Any] = {
     **inference_examples.BODIES,
-    **file_examples.BODIES,
     **batch_examples.BODIES,
+    **file_examples.BODIES,
     "AdapterPatch": {"limits": {"requests_per_minute": 60}},
     "AliasPut": {"weights": {"2": 95, "3": 5}},
     "CanaryPut": {"version": 3, "policy": _POLICY},
@@ -292,8 +292,8 @@ BODIES: dict[str, Any] = {
 #: Examples of answers, by the name of their schema. Pages of a list are made from them.
 ANSWERS: dict[str, Any] = {
     **inference_examples.ANSWERS,
-    **file_examples.ANSWERS,
     **batch_examples.ANSWERS,
+    **file_examples.ANSWERS,
     "Adapter": _ADAPTER,
     "Alias": _ALIAS,
     "AliasChange": _ALIAS_CHANGE,

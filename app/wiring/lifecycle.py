@@ -49,8 +49,12 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         await _start_engine(node, started)
         started.push_async_callback(gateway.smoke_tests.close)
         started.push_async_callback(gateway.batch_admission.close)
+        # The earlier process's journal has been shipped, so what it held can be given back.
+        await gateway.batch_runner.open()
         await _start_jobs(gateway, node, started)
-        await _start_batches(gateway, started)
+        # Stopped first: its lines are given back while engine and journal work.
+        started.push_async_callback(gateway.batch_runner.stop, gateway.settings.grace_seconds)
+        gateway.batch_runner.start()
         yield container
 
 
@@ -105,14 +109,6 @@ async def _start_engine(node: EngineNode, started: AsyncExitStack) -> None:
     await node.placement.prepare()
     started.push_async_callback(node.prefetching.close)
     await node.prefetching.prepare()
-
-
-async def _start_batches(gateway: Gateway, started: AsyncExitStack) -> None:
-    """Run batches. The earlier process's journal has been shipped, so its chunks can be given back."""
-    await gateway.batch_runner.open()
-    # Stopped first: the chunks are given back while engine and journal work.
-    started.push_async_callback(gateway.batch_runner.stop, gateway.settings.grace_seconds)
-    gateway.batch_runner.start()
 
 
 async def _start_jobs(gateway: Gateway, node: EngineNode, started: AsyncExitStack) -> None:

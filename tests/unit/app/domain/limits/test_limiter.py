@@ -85,11 +85,13 @@ class Traffic(RuleBasedStateMachine):
         over = {name for subject in own for name in self.used(subject, tokens, cost)} & BUDGETS
         try:
             reservation = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost, rated=False)
-        except LimitBreach as refusal:
-            assert refusal.name in over
+        except LimitBreach as error:
+            breached = {error.name}
         else:
-            assert not over
+            breached = set[str]()
             self.admitted.append(Admitted(self.now, tuple(own), tokens, cost, reservation, rated=False))
+        assert breached <= over
+        assert bool(breached) == bool(over)
 
     def is_refused(self, own: dict[Subject, Limits]) -> bool:
         """Return whether a request limit is already reached. The check changes nothing."""

@@ -12,10 +12,10 @@ import pytest
 
 from adapters.identity import VersionKey
 from app.domain.access import Caller, Scope
+from app.domain.batches import LineResult
 from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
 from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
-from app.domain.batches import LineResult
 from app.domain.usage import UsageRecord
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, TokenUsage
 from app.services.limits.service import LimitService, Permit
