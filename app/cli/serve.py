@@ -60,7 +60,7 @@ def serve(
             settings = demo_settings(settings)
             companion = prepare_demo(settings, _url(settings, listener))
         else:
-            _check_start(settings)
+            check_start(settings)
             companion = None
         _check_store(settings)
         with ExitStack() as running:
@@ -115,7 +115,7 @@ def _addresses(settings: Settings, listener: socket.socket) -> tuple[str, ...]:
     return (local,)
 
 
-def _check_start(settings: Settings) -> None:
+def check_start(settings: Settings) -> None:
     """Report common mistakes before the slow start of the engine, which would log a traceback."""
     from app.cli.registry import check_pepper, check_schema
     from app.served_base import open_base

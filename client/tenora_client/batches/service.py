@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -62,6 +64,19 @@ class BatchService(Protocol):
 
     def download(self, file_id: str, path: Path) -> None:
         """Write a file's content to a path. It appears once it is complete."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What runs batches.
+
+    Attributes:
+        place: name of the server, or of the folder with this machine's data. A run can only go on at the same place.
+        service: opens it.
+    """
+
+    place: str
+    service: AbstractContextManager[BatchService]
 
 
 def fetch_results(service: BatchService, batch: Batch, folder: Path) -> list[Path]:

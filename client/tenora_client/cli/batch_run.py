@@ -1,5 +1,6 @@
 """``tenora batch run``: run all lines of a file, and write their answers. The same command resumes a run."""
 
+import os
 import shlex
 import sys
 import time
@@ -17,15 +18,14 @@ from tenora_client.batches.lines import CHAT, ENDPOINTS, BadInput
 from tenora_client.batches.outputs import FORMATS, Written, check_target, write_output
 from tenora_client.batches.requests import FINAL_STATES, batch_body
 from tenora_client.batches.run_state import RunState, load_state, save_state, state_path
-from tenora_client.batches.service import BatchService, ServerBatches, fetch_results
-from tenora_client.cli.access import resolve
-from tenora_client.cli.arguments import seconds
+from tenora_client.batches.service import Backend, BatchService, ServerBatches, fetch_results
+from tenora_client.cli.access import Access, resolve
+from tenora_client.cli.arguments import seconds, tenant_name
 from tenora_client.cli.batch_progress import BatchProgress, progress_of_batch
 from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect, tenant_key
-from tenora_client.cli.generate import DemoTenant
 from tenora_client.cli.output import FAILED, INTERRUPTED, USAGE, emit_json, emit_line, fail, note
-from tenora_client.cli.plugins import offline_batches
+from tenora_client.cli.plugins import offline_backend
 from tenora_client.errors import Refused
 from tenora_client.exporting import DamagedDownload
 from tenora_client.types import Batch
@@ -77,6 +77,15 @@ _Endpoint = Annotated[
 _Window = Annotated[
     str, typer.Option(metavar="DURATION", parser=_window, help="Time after which lines are given up: 10m to 7d")
 ]
+_Tenant = Annotated[
+    Optional[str],
+    typer.Option(
+        "--tenant",
+        metavar="TENANT",
+        parser=tenant_name,
+        help="Demo tenant whose key is used without --key; with --offline, the owner (default: the only tenant)",
+    ),
+]
 _Metadata = Annotated[
     Optional[list[Any]],
     typer.Option("--metadata", metavar="NAME=VALUE", parser=_pair, help="Note at the batch; repeatable"),
@@ -90,17 +99,22 @@ class _Plan:
     Attributes:
         fresh: state of a run that has not begun.
         body: the batch without its input file.
+        scratch: folder for temporary files.
     """
 
     source: Input
     target: Path
     fresh: RunState
     body: dict[str, Any]
-    model: Optional[str]
+    scratch: Path
 
     @property
     def state_file(self) -> Path:
         return state_path(self.target)
+
+    @property
+    def requests(self) -> Path:
+        return self.scratch / "requests.jsonl"
 
 
 def run(
@@ -129,7 +143,7 @@ def run(
     offline: Annotated[
         bool, typer.Option("--offline", help="Use the engine of this machine, without a server; needs its environment")
     ] = False,
-    tenant: DemoTenant = None,
+    tenant: _Tenant = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -151,21 +165,42 @@ def run(
         "--width": width,
         "--metadata": notes,
     }
-    with reported():
+    with reported(), TemporaryDirectory(prefix="tenora-batch-") as scratch:
         source = Input.open(path, endpoint=endpoint, column=column, max_tokens=max_tokens, temperature=temperature)
         target = _target(path, output)
         check_target(target, source.columns)
         arguments |= {"--endpoint": source.options.endpoint}
         body = batch_body("", source.options.endpoint, window, model, width, notes)
-        with _service(offline, tenant, model, url, key, as_json=as_json) as (service, place):
-            fresh = RunState(digest_of(path), arguments | {"server": place})
-            plan = _Plan(source, target, fresh, body, model)
+        backend = _backend(offline, tenant, model, url, key, as_json=as_json)
+        fresh = RunState(digest_of(path), arguments | {"server": backend.place})
+        plan = _Plan(source, target, fresh, body, Path(scratch))
+        state = _state(plan)
+        if state.file_id is None:
+            _convert(plan)
+        with backend.service as service:
             with progress_of_batch(model or "") as display:
-                batch = _Run(plan, service, display, cancel_on_interrupt).batch(detach=detach)
+                batch = _Run(plan, service, display, cancel_on_interrupt).batch(state, detach=detach)
             if detach:
                 _detached(plan, batch, as_json=as_json)
             else:
                 _finish(plan, service, batch, as_json=as_json)
+
+
+def _state(plan: _Plan) -> RunState:
+    """Return the state of an earlier run, or that of a new one."""
+    state = load_state(plan.state_file, plan.fresh)
+    if state is None and plan.target.exists():
+        fail(f"{plan.target} exists already. Remove it, or give another -o.", USAGE)
+    return state or plan.fresh
+
+
+def _convert(plan: _Plan) -> None:
+    """Write the lines of the batch, before anything is sent."""
+    with plan.requests.open("wb") as file:
+        lines, skipped = write_requests(plan.source, file)
+    if skipped:
+        note(f"{skipped} rows have no prompt. They are not sent, and come out with an error.")
+    note(f"Running {lines} lines.")
 
 
 class _Run:
@@ -175,27 +210,24 @@ class _Run:
         self._plan, self._service, self._display = plan, service, display
         self._cancel_on_interrupt = cancel_on_interrupt
 
-    def batch(self, *, detach: bool) -> Batch:
+    def batch(self, state: RunState, *, detach: bool) -> Batch:
         """Return the batch, at its end if the run is not to detach."""
         begun: Optional[Batch] = None
         try:
-            begun = self._begun()
+            begun = self._begun(state)
             return begun if detach else self._followed(begun)
         except KeyboardInterrupt:
             self._interrupted(begun)
             raise typer.Exit(INTERRUPTED) from None
 
-    def _begun(self) -> Batch:
-        state = load_state(self._plan.state_file, self._plan.fresh)
-        if state is None:
-            if self._plan.target.exists():
-                fail(f"{self._plan.target} exists already. Remove it, or give another -o.", USAGE)
-            save_state(self._plan.state_file, self._plan.fresh)
-        elif state.batch_id is not None:
+    def _begun(self, state: RunState) -> Batch:
+        if state.batch_id is not None:
             note(f"Going on with the batch {state.batch_id}.")
             return self._found(state.batch_id)
-        if state is None or state.file_id is None:
-            state = self._uploaded(self._plan.fresh)
+        if state.file_id is None:
+            file = self._service.upload(self._plan.requests, f"{self._plan.source.path.stem}.jsonl", self._display.sent)
+            state = replace(state, file_id=file.id)
+            save_state(self._plan.state_file, state)
         file_id = state.file_id or ""
         # An earlier run may have created the batch and been killed before it noted the id.
         batch = self._service.find(file_id) or self._created(file_id)
@@ -212,24 +244,6 @@ class _Run:
                     "tenant, or remove that file to start a new batch."
                 )
             raise
-
-    def _uploaded(self, state: RunState) -> RunState:
-        source = self._plan.source
-        with TemporaryDirectory(prefix="tenora-batch-") as scratch:
-            requests = Path(scratch) / "requests.jsonl"
-            try:
-                with requests.open("wb") as file:
-                    lines, skipped = write_requests(source, file)
-                if skipped:
-                    note(f"{skipped} rows have no prompt. They are not sent, and come out with an error.")
-                note(f"Sending {lines} lines.")
-                stored = self._service.upload(requests, f"{source.path.stem}.jsonl", self._display.sent)
-            except (BadInput, Refused):
-                self._plan.state_file.unlink(missing_ok=True)
-                raise
-        state = replace(state, file_id=stored.id)
-        save_state(self._plan.state_file, state)
-        return state
 
     def _created(self, file_id: str) -> Batch:
         try:
@@ -285,8 +299,7 @@ def _finish(plan: _Plan, service: BatchService, batch: Batch, *, as_json: bool) 
     if batch.status == "failed":
         plan.state_file.unlink(missing_ok=True)
         _report_problems(plan.source, batch)
-    with TemporaryDirectory(prefix="tenora-batch-") as scratch:
-        written = write_output(plan.source, fetch_results(service, batch, Path(scratch)), plan.target)
+    written = write_output(plan.source, fetch_results(service, batch, plan.scratch), plan.target)
     plan.state_file.unlink(missing_ok=True)
     if as_json:
         emit_json(
@@ -329,21 +342,25 @@ def _target(path: Path, output: Optional[Path]) -> Path:
         fail(f"The folder {output.parent} does not exist. Create it, or give another -o.", USAGE)
     if output.resolve() == path.resolve():
         fail(f"{output} is the input. Give another -o.", USAGE)
+    if not os.access(output.parent, os.W_OK):
+        fail(f"No file can be written in {output.parent}. Give another -o.", USAGE)
     return output
 
 
-@contextmanager
-def _service(
+def _backend(
     offline: bool, tenant: Optional[str], model: Optional[str], url: Optional[str], key: Optional[str], *, as_json: bool
-) -> Iterator[tuple[BatchService, str]]:
-    """Yield what runs the batch, and its name."""
+) -> Backend:
+    """Return what runs the batch."""
     if offline:
-        with offline_batches(tenant) as (service, place):
-            yield service, place
-        return
+        return offline_backend(tenant)
     access = resolve(url, key, lambda demo: tenant_key(demo, tenant, model))
+    return Backend(access.url, _server(access, as_json=as_json))
+
+
+@contextmanager
+def _server(access: Access, *, as_json: bool) -> Iterator[BatchService]:
     with connect(access, as_json=as_json) as api:
-        yield ServerBatches(api, note), access.url
+        yield ServerBatches(api, note)
 
 
 @contextmanager

@@ -4,14 +4,13 @@
 - ``tenora.validators`` names a function of an adapter's folder, a base's folder and the largest rank that returns the
   reasons of a refusal, as the server's answer has them.
 - ``tenora.prechecks`` names a function of an adapter's config and weights that returns reasons of a refusal.
-- ``tenora.batches`` names a function of a tenant that returns a context manager of a
-  :class:`tenora_client.batches.service.BatchService` on this machine's engine, and its name.
+- ``tenora.batches`` names a function of a tenant that returns this machine's engine as a
+  :class:`tenora_client.batches.service.Backend`.
 """
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +20,7 @@ from typing import Any, Optional, Protocol
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from tenora_client.batches.service import Backend
 from tenora_client.cli.common_options import add_common_options
 from tenora_client.cli.invocation import begin
 from tenora_client.cli.output import INTERRUPTED, USAGE, fail, note, report
@@ -172,8 +172,8 @@ def precheck(config: Path, weights: Path) -> Sequence[Reason]:
     return reasons
 
 
-def offline_batches(tenant: Optional[str]) -> AbstractContextManager[tuple[Any, str]]:
-    """Return the batches of this machine's engine. End the command if no package here has one.
+def offline_backend(tenant: Optional[str]) -> Backend:
+    """Return the engine of this machine. End the command if no package here has one.
 
     Args:
         tenant: owner of the batch; None: the only tenant.
@@ -185,8 +185,8 @@ def offline_batches(tenant: Optional[str]) -> AbstractContextManager[tuple[Any, 
             "checkout of Tenora, then `.venv/bin/tenora batch run --offline`.",
             USAGE,
         )
-    opened: Callable[[Optional[str]], AbstractContextManager[tuple[Any, str]]] = entries[0].load()
-    return opened(tenant)
+    backend: Callable[[Optional[str]], Backend] = entries[0].load()
+    return backend(tenant)
 
 
 def _report(error: Any) -> int:
