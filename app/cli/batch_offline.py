@@ -7,11 +7,12 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import uvloop
 from pydantic import ValidationError
 
 from app.cli.configuration import load_settings
@@ -122,7 +123,9 @@ class _Server:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._loop = uvloop.new_event_loop()
         self._started: Future[Container] = Future()
+        self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="offline")
 
     def __enter__(self) -> Self:
@@ -144,34 +147,34 @@ class _Server:
         return asyncio.run_coroutine_threadsafe(work(self._container), self._loop).result()
 
     def _run(self) -> None:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            self._loop = runner.get_loop()
-            try:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._main())
-            except asyncio.CancelledError:
-                pass
-            except BaseException as error:  # noqa: BLE001 - it is raised in the other thread
-                if not self._started.done():
-                    self._started.set_exception(error)
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
 
     async def _main(self) -> None:
+        serving = asyncio.create_task(self._serve())
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        serving.cancel()  # without effect if its start failed
+        await serving
+
+    async def _serve(self) -> None:
         from app.wiring.lifecycle import running
 
-        self._task = asyncio.current_task()
-        async with running(self._settings, None) as container:
-            self._started.set_result(container)
-            await asyncio.Event().wait()  # until it is cancelled
+        with suppress(asyncio.CancelledError):
+            async with running(self._settings, None) as container:
+                self._started.set_result(container)
+                await asyncio.Event().wait()
 
     def _end(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel)
+        with suppress(RuntimeError):  # the loop is closed after a failed start
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
 
 
 async def _owner(container: "Container", tenant: str | None) -> "Caller":

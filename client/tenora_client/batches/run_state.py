@@ -1,4 +1,4 @@
-"""State of an unfinished run, in a file beside its output, so that the same command goes on after it was killed."""
+"""State of an unfinished run, in a file next to its output: the same command resumes a killed run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunState:
 
 
 def state_path(output: Path) -> Path:
-    """Return the file beside an output that holds the state."""
+    """Return the path of the state of an output's run."""
     return output.with_name(output.name + SUFFIX)
 
 

@@ -1,4 +1,4 @@
-"""What runs batches: a server, or the engine of this machine."""
+"""Backends that run batches: a server, or the engine of this machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BatchService(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs batches.
+    """Backend that runs batches.
 
     Attributes:
         place: name of the server, or of the folder with this machine's data. A run can only go on at the same place.

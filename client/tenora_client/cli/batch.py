@@ -201,5 +201,5 @@ def _row(batch: Batch) -> dict[str, Any]:
 
 
 def _counted(row: dict[str, Any], state: str) -> dict[str, Any]:
-    """Return the server's row with its counts beside the other fields."""
+    """Return the server's row with its counts on the level of the other fields."""
     return with_times({**row, **row["request_counts"], **row["usage"], "state": state})

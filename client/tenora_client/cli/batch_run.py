@@ -94,7 +94,7 @@ _Metadata = Annotated[
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a run is to do.
+    """Plan of a run.
 
     Attributes:
         fresh: state of a run that has not begun.
@@ -217,6 +217,10 @@ class _Run:
             begun = self._begun(state)
             return begun if detach else self._followed(begun)
         except KeyboardInterrupt:
+            if begun is not None and self._cancel_on_interrupt and not self._service.goes_on:
+                # Without a server, no later command could write the output.
+                note(f"Cancelling the batch {begun.id}.")
+                return self._followed(self._cancelled(begun))
             self._interrupted(begun)
             raise typer.Exit(INTERRUPTED) from None
 
@@ -228,9 +232,10 @@ class _Run:
             file = self._service.upload(self._plan.requests, f"{self._plan.source.path.stem}.jsonl", self._display.sent)
             state = replace(state, file_id=file.id)
             save_state(self._plan.state_file, state)
-        file_id = state.file_id or ""
-        # An earlier run may have created the batch and been killed before it noted the id.
-        batch = self._service.find(file_id) or self._created(file_id)
+            batch = self._created(file.id)
+        else:
+            # The earlier run may have created the batch, and been killed before it noted the id.
+            batch = self._service.find(state.file_id) or self._created(state.file_id)
         save_state(self._plan.state_file, replace(state, batch_id=batch.id))
         return batch
 
@@ -265,12 +270,17 @@ class _Run:
             pause_s = min(1.3 * pause_s, _LONGEST_POLL_S)
             batch = self._service.show(batch.id)
 
+    def _cancelled(self, batch: Batch) -> Batch:
+        try:
+            return self._service.cancel(batch.id)
+        except Refused:
+            return batch  # it has ended meanwhile
+
     def _interrupted(self, batch: Optional[Batch]) -> None:
         if batch is None:
             note("Interrupted. Run the same command again to go on.")
         elif self._cancel_on_interrupt:
-            with suppress(Refused):  # it has ended meanwhile
-                self._service.cancel(batch.id)
+            self._cancelled(batch)
             self._plan.state_file.unlink(missing_ok=True)
             note(f"Cancelled the batch {batch.id}. Lines that are done are kept and charged.")
             note(f"`tenora batch download {batch.id} -o {self._plan.target}` writes their answers.")
@@ -320,7 +330,7 @@ def _summarize(batch: Batch, written: Written) -> None:
 
 
 def _report_problems(source: Input, batch: Batch) -> None:
-    """End the command with the problems of the input, by the numbers of its own lines."""
+    """End the command with the problems of the input, by line numbers of the input."""
     problems = batch.errors.data if batch.errors else []
     lines = {problem.line for problem in problems[:_SHOWN_PROBLEMS] if problem.line}
     sent = (item.number for item in source.items() if item.request is not None)
@@ -350,7 +360,7 @@ def _target(path: Path, output: Optional[Path]) -> Path:
 def _backend(
     offline: bool, tenant: Optional[str], model: Optional[str], url: Optional[str], key: Optional[str], *, as_json: bool
 ) -> Backend:
-    """Return what runs the batch."""
+    """Choose the backend of the batch."""
     if offline:
         return offline_backend(tenant)
     access = resolve(url, key, lambda demo: tenant_key(demo, tenant, model))

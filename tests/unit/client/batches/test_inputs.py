@@ -1,4 +1,4 @@
-"""Inputs of a batch: what becomes of each form, and the sentence for each mistake."""
+"""Inputs of a batch: the requests of each form, and the sentence for each mistake."""
 
 import csv
 import io

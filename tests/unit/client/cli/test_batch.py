@@ -42,7 +42,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def left(folder: Path) -> list[str]:
-    """Names of the files that a run left beside its input and output."""
+    """Names of the files that a run left next to its input and output."""
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
