@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from app.domain.access import Caller
     from app.wiring.container import Container
 
-#: Name of the key that batches are charged to. Its text is known to nobody.
+#: Name of the key that batches are charged to. Its text is discarded.
 _KEY_NAME = "offline batches"
 _SCOPES = ("inference", "batch")
 _LOG = "offline.log"

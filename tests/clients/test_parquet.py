@@ -73,7 +73,7 @@ def test_a_parquet_table_comes_out_scored(folder: Path, server: BatchServer, tmp
     before, after = tmp_path / "in.parquet", tmp_path / "in.answers.parquet"
     run(folder, "python", "-c", WRITE, str(before))
     result = run(folder, "tenora", "batch", "run", str(before), url=server.url, exit_code=1)
-    assert "1500 rows have no prompt" in result.stderr
+    assert "Rows without a prompt: 1500." in result.stderr
     same, rows, types, first = json.loads(run(folder, "python", "-c", COMPARE, str(before), str(after)).stdout)
     assert (same, rows) == (True, 4_500)
     assert types == ["string", "string", "int64", "int64", "string", "string"]

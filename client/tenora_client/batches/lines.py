@@ -101,7 +101,7 @@ def _full(record: Mapping[str, Any], where: str, endpoint: str) -> dict[str, Any
             "the file, or give --endpoint."
         )
     if unknown := sorted(record.keys() - {"custom_id", "method", "url", "body"}):
-        raise BadInput(f"{where} has the field {unknown[0][:80]!r} beside its body. Move it into the body.")
+        raise BadInput(f"{where} has the field {unknown[0][:80]!r} next to its body. Move it into the body.")
     return dict(body)
 
 

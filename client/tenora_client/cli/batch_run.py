@@ -199,8 +199,8 @@ def _convert(plan: _Plan) -> None:
     with plan.requests.open("wb") as file:
         lines, skipped = write_requests(plan.source, file)
     if skipped:
-        note(f"{skipped} rows have no prompt. They are not sent, and come out with an error.")
-    note(f"Running {lines} lines.")
+        note(f"Rows without a prompt: {skipped}. They are not sent, and get an error in the output.")
+    note(f"Lines to run: {lines}.")
 
 
 class _Run:
@@ -326,7 +326,7 @@ def _summarize(batch: Batch, written: Written) -> None:
     if batch.status != "completed":
         fail(f"The batch {batch.id} is {batch.status}: its other lines did not run.")
     if written.failed:
-        fail(f"{written.failed} lines have no answer. The output tells why for each of them.")
+        fail(f"Lines without an answer: {written.failed}. The output has the reason of each.")
 
 
 def _report_problems(source: Input, batch: Batch) -> None:

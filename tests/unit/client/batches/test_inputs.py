@@ -127,7 +127,7 @@ MISTAKES = [
     ("in.jsonl", [FULL, FULL | {"custom_id": "b", "url": CHAT}], {}, "Line 2 has the url '/v1/chat/completions'"),
     ("in.jsonl", [FULL | {"method": "GET"}], {}, "Line 1 has the method 'GET'"),
     ("in.jsonl", [FULL | {"body": "hi"}], {}, "Line 1 has a body that is not a JSON object"),
-    ("in.jsonl", [FULL | {"model": "x"}], {}, "Line 1 has the field 'model' beside its body"),
+    ("in.jsonl", [FULL | {"model": "x"}], {}, "Line 1 has the field 'model' next to its body"),
     ("in.jsonl", ['{"prompt": "\\ud83d"}'], {}, "Line 1 of in.jsonl is not valid JSON"),
     ("in.jsonl", [""], {}, "in.jsonl has no prompts"),
     ("in.jsonl", [{"prompt": "a"}], {"column": "text"}, "in.jsonl has no columns"),

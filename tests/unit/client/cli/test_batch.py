@@ -76,8 +76,8 @@ def test_a_table_comes_out_scored(batch: Tenora, tmp_path: Path, server: BatchSe
     (tmp_path / "in.csv").write_text("id,question\n1,How much?\n2,\n3,Why?\n")
     server.error_of = lambda custom_id: "too hot" if custom_id == "row-3" else None
     result = batch("batch", "run", str(tmp_path / "in.csv"), "--column", "question", exit_code=1)
-    assert "1 rows have no prompt" in result.stderr
-    assert "2 lines have no answer" in result.stderr
+    assert "Rows without a prompt: 1." in result.stderr
+    assert "Lines without an answer: 2." in result.stderr
     with (tmp_path / "in.answers.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["id"], row["question"], row["finish_reason"], row["error"]) for row in rows] == [
