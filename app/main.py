@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app.api import (
     adapters,
     aliases,
+    batches,
     deletions,
     docs,
     engine,
@@ -168,6 +169,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(events.router)
     app.include_router(pins.router)
     app.include_router(engine.router)
+    app.include_router(batches.router)
+    app.include_router(batches.everyones)
     app.include_router(prices.router)
     app.include_router(usage.router)
     app.include_router(limits.router)

@@ -11,7 +11,7 @@ from app.api.inference_headers import deadline_of
 from app.api.json_bodies import read_object
 from app.api.streaming import until_disconnect
 from app.domain.access import Caller
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 from app.wiring.gateway import Gateway
 
 

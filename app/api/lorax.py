@@ -7,7 +7,7 @@ from app.api.inference_calls import Call, run
 from app.api.inference_schemas import COMPAT_GENERATE, GENERATE, GENERATE_STREAM
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 router = APIRouter(tags=["lorax"], route_class=PlainRoute)
 

@@ -8,7 +8,7 @@ from app.api.inference_schemas import COUNT_TOKENS, MESSAGES
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.services.bodies.anthropic import messages_request
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 router = APIRouter(prefix="/v1/messages", tags=["anthropic"], route_class=PlainRoute)
 

@@ -8,7 +8,7 @@ from app.api.inference_schemas import CHAT, COMPLETION
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.engine.port import Endpoint
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 

@@ -31,6 +31,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "openai", "description": "OpenAI's API: completions, chats, Responses and models."},
     {"name": "anthropic", "description": "Anthropic's API: Messages."},
     {"name": "lorax", "description": "LoRAX's API, as the published lorax-client uses it."},
+    {"name": "batches", "description": "OpenAI's batches: many requests in one file, run beside other requests."},
     {"name": "tokens", "description": "The tokenizer: tokens of a prompt, and the text of tokens."},
     {"name": "batches", "description": "OpenAI's API for batches: files, uploads in parts, batches."},
     {"name": "adapters", "description": "Adapters and their versions: publish, describe, retire and delete."},
@@ -64,6 +65,7 @@ _IDEMPOTENCY = {
 _PARAMETERS = {
     "adapter": "Name of the adapter",
     "alias": "Name of the alias",
+    "batch_id": "Id of the batch",
     "deletion": "Id of the deletion",
     "file_id": "Id of the file",
     "key_id": "Public id of the key",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from app.api import file_examples, inference_examples
+from app.api import batch_examples, file_examples, inference_examples
 from app.api.openapi_components import SCHEMAS, event_data
 
 _AT = "2026-03-01T09:30:00Z"
@@ -194,7 +194,7 @@ _MODEL = {
     "root": "pricing@3",
     "parent": "llama-3.1-8b",
 }
-_PRICE = {"prompt": "0.15", "cached": "0.03", "output": "0.60"}
+_PRICE = {"prompt": "0.15", "cached": "0.03", "output": "0.60", "batch": "0.5"}
 _ENGINE = {
     "node": "gpu-1",
     "state": "ready",
@@ -259,6 +259,7 @@ _FEED_EVENT = (
 #: Examples of bodies, by the name of their schema.
 BODIES: dict[str, Any] = {
     **inference_examples.BODIES,
+    **batch_examples.BODIES,
     **file_examples.BODIES,
     "AdapterPatch": {"limits": {"requests_per_minute": 60}},
     "AliasPut": {"weights": {"2": 95, "3": 5}},
@@ -291,6 +292,7 @@ BODIES: dict[str, Any] = {
 #: Examples of answers, by the name of their schema. Pages of a list are made from them.
 ANSWERS: dict[str, Any] = {
     **inference_examples.ANSWERS,
+    **batch_examples.ANSWERS,
     **file_examples.ANSWERS,
     "Adapter": _ADAPTER,
     "Alias": _ALIAS,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.auth import Admin, GatewayDep, require
 from app.api.schemas import answers
 from app.domain.access import Scope
-from app.domain.money import Price, price_text
+from app.domain.money import Price, amount_text, price_text
 
 router = APIRouter(prefix="/admin/prices", tags=["prices"], dependencies=[Depends(require(Scope.ADMIN))])
 
@@ -23,6 +23,9 @@ class PricePut(BaseModel):
         None, description="Price of prompt tokens from the engine's cache; default: the price of `prompt`"
     )
     output: str = Field(examples=["0.60"])
+    batch: str | None = Field(
+        None, description="Factor of these prices for lines of batches, 0 to 10; default: 1", examples=["0.5"]
+    )
 
 
 class PriceOut(BaseModel):
@@ -30,11 +33,12 @@ class PriceOut(BaseModel):
     prompt: str
     cached: str
     output: str
+    batch: str = Field(description="Factor of these prices for lines of batches")
 
     @classmethod
     def of(cls, model: str, price: Price) -> Self:
         texts = {name: price_text(getattr(price, name)) for name in ("prompt", "cached", "output")}
-        return cls(model=model, **texts)
+        return cls(model=model, **texts, batch=amount_text(price.batch))
 
 
 class PricesOut(BaseModel):
@@ -53,7 +57,10 @@ async def list_prices(gateway: GatewayDep) -> PricesOut:
 
 @router.put("/{model:path}", summary="Set a price for future requests", responses=answers(400, 404))
 async def put_price(model: str, body: PricePut, caller: Admin, gateway: GatewayDep) -> PriceOut:
-    """Prices are decimals per million tokens. Running requests keep the price at their arrival."""
+    """Prices are decimals per million tokens. Running requests keep the price at their arrival.
+
+    A token of a batch costs its price times `batch`, rounded down to 10^-12 of the currency.
+    """
     return PriceOut.of(model, await gateway.limits.prices.set(model, body.model_dump(), actor=caller.key_id))
 
 

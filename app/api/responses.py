@@ -10,7 +10,7 @@ from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
 from app.domain.errors import NotFound
 from app.services.bodies.responses import responses_request
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 router = APIRouter(prefix="/v1", tags=["openai"], route_class=PlainRoute)
 

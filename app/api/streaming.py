@@ -16,7 +16,7 @@ from app.api.inference_headers import ignored_headers, limit_headers, load_heade
 from app.domain.errors import TenoraError
 from app.engine.port import EventStream
 from app.observability.context import note_error
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 from app.wiring.gateway import Gateway
 
 Result = TypeVar("Result")

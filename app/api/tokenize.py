@@ -7,7 +7,7 @@ from app.api.inference_calls import Call, run
 from app.api.inference_schemas import DETOKENIZE, TOKENIZE
 from app.api.plain_route import PlainRoute
 from app.api.streaming import answer_response
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 router = APIRouter(prefix="/v1", tags=["tokens"], route_class=PlainRoute)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import keys, tenants
-from app.domain.access import Key, Scope
+from app.domain.access import Caller, Key, Scope
 from app.domain.limits.limits import Limits
 from app.domain.restrictions import Restrictions
 
@@ -95,6 +95,42 @@ def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], n
         limits=Limits.of(row.limits or {}),
         restrictions=Restrictions.of(row.restrictions),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    """A key as the creator of something that outlives a request.
+
+    Attributes:
+        caller: caller of the key, also of one that has expired or was revoked.
+        disabled, deleted: state of its tenant.
+    """
+
+    caller: Caller
+    revoked: bool
+    disabled: bool
+    deleted: bool
+
+
+async def find_owner(connection: AsyncConnection, key_id: str) -> KeyOwner | None:
+    """Find a tenant's key by its id, in any state; None for a platform key."""
+    tenant = (tenants.c.slug, tenants.c.salt, tenants.c.weight, tenants.c.limits, tenants.c.disabled)
+    key = (keys.c.scopes, keys.c.tenant_id, keys.c.restrictions, keys.c.revoked_at)
+    statement = select(*key, *tenant, tenants.c.deleted_at).join_from(keys, tenants, keys.c.tenant_id == tenants.c.id)
+    row = (await connection.execute(statement.where(keys.c.id == key_id))).one_or_none()
+    if row is None:
+        return None
+    caller = Caller(
+        key_id,
+        row.tenant_id,
+        row.slug,
+        frozenset(Scope(scope) for scope in row.scopes),
+        row.salt,
+        weight=row.weight,
+        limits=Limits.of(row.limits or {}),
+        restrictions=Restrictions.of(row.restrictions),
+    )
+    return KeyOwner(caller, row.revoked_at is not None, row.disabled, row.deleted_at is not None)
 
 
 async def working_keys(connection: AsyncConnection, key_ids: Collection[str], *, now: datetime) -> set[str]:

@@ -1,4 +1,4 @@
-"""Token prices, stored per million tokens; an adapter's price outlives the adapter."""
+"""Token prices, stored per million tokens, and their factor for batches; an adapter's price outlives the adapter."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ async def set_price(connection: AsyncConnection, subject: str, price: Price | No
     if price is not None:
         values = {"prompt": price.prompt, "cached": price.cached, "output": price.output}
         per_million = {name: amount * PRICED_TOKENS for name, amount in values.items()}
-        await connection.execute(insert(prices).values(subject=subject, **per_million))
+        await connection.execute(insert(prices).values(subject=subject, batch=price.batch, **per_million))
 
 
 async def adapter_names(connection: AsyncConnection) -> Mapping[int, str]:
@@ -36,4 +36,5 @@ async def adapter_names(connection: AsyncConnection) -> Mapping[int, str]:
 
 
 def _price(row: Row[Any]) -> Price:
-    return Price(row.prompt // PRICED_TOKENS, row.cached // PRICED_TOKENS, row.output // PRICED_TOKENS)
+    prompt, cached, output = (amount // PRICED_TOKENS for amount in (row.prompt, row.cached, row.output))
+    return Price(prompt, cached, output, row.batch)

@@ -60,8 +60,8 @@ prices = Table(
     Column("prompt", Amount, nullable=False),
     Column("cached", Amount, nullable=False),
     Column("output", Amount, nullable=False),
-    # Factor of the prices for lines of batches, as a decimal.
-    Column("batch", String(40), nullable=False, server_default=text("'1'")),
+    # Factor of the prices for lines of batches.
+    Column("batch", Amount, nullable=False, server_default=text("'1'")),
 )
 
 # Limit accounts of tenants, keys and adapters, shared by several servers; see app/domain/limits/limiter.py.

@@ -17,6 +17,7 @@ _DECIMALS = 12
 _AMOUNT = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,12}))?", re.ASCII)
 _PRICE_DECIMALS = 6
 _MOST_PRICE = 10**6
+_MOST_FACTOR = 10
 
 
 class InvalidAmount(ValueError):
@@ -62,17 +63,44 @@ def price_text(per_token: int) -> str:
     return amount_text(per_token * PRICED_TOKENS)
 
 
+def parse_factor(text: object) -> int:
+    """Parse a factor of a price like ``0.5`` into parts of 10^-12.
+
+    Raises:
+        InvalidAmount: the value is not a decimal, has too many decimals or is above the maximum.
+    """
+    allowed = f'a decimal as text, like "0.5", at most {_MOST_FACTOR}, with up to {_PRICE_DECIMALS} decimals'
+    try:
+        factor = parse_amount(text)
+    except InvalidAmount:
+        raise InvalidAmount(allowed) from None
+    if factor % (UNIT // 10**_PRICE_DECIMALS) or factor > _MOST_FACTOR * UNIT:
+        raise InvalidAmount(allowed)
+    return factor
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """Price of a token, in picos.
 
     Attributes:
         cached: price of a prompt token that the engine took from its prefix cache.
+        batch: factor of the prices for lines of batches, in parts of 10^-12.
     """
 
     prompt: int
     cached: int
     output: int
+    batch: int = UNIT
+
+    @property
+    def of_batch(self) -> "Price":
+        """Price of a token in a batch: each price times the factor, rounded down to a whole pico.
+
+        So the price of a million tokens is rounded down by less than 10^-6 of the currency.
+        """
+        prompt, cached, output = (price * self.batch // UNIT for price in (self.prompt, self.cached, self.output))
+        return Price(prompt, cached, output)
 
     def cost(self, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> int:
         """Return the cost of a request in picos; ``prompt_tokens`` includes ``cached_tokens``."""

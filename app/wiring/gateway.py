@@ -21,6 +21,12 @@ from app.services.access.keys import KeyService
 from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
+from app.services.batches.admission import BatchAdmission
+from app.services.batches.finishing import Finisher
+from app.services.batches.line_runner import LineRunner
+from app.services.batches.runner import BatchRunner
+from app.services.batches.service import BatchService
+from app.services.batches.validation import Validator
 from app.services.bodies.reading import BodyReader
 from app.services.catalog.descriptions import DescriptionService
 from app.services.catalog.shares import SharingService
@@ -55,8 +61,11 @@ from app.services.rollout.aliases import AliasService
 from app.services.rollout.canaries import CanaryService
 from app.services.rollout.outcomes import Outcomes
 from app.services.serving.adapter_traffic import Traffic
+from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
 from app.services.serving.models import ModelService
+from app.services.serving.preparation import Preparation
+from app.services.serving.targets import Targets
 from app.services.serving.tokenization import TokenizationService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
@@ -67,6 +76,9 @@ from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
 from app.wiring.node import node_name
 from app.wiring.resources import Resources
+
+#: Seconds for which a server holds a batch whose files it writes, after each of its steps.
+_FINISHING_S = 60.0
 
 
 class Gateway:
@@ -281,6 +293,50 @@ class Gateway:
             prefetcher=self._prefetcher,
             limiting=self.limits,
             meter=self.meter,
+        )
+
+    @cached_property
+    def batch_runner(self) -> BatchRunner:
+        settings = self.settings.batch
+        lines = LineRunner(self.inference, BodyChecks(self.settings, self._tokens), weight=settings.weight)
+        finisher = Finisher(
+            self.database, self.store, self.contents, node=self.node_id, lease_s=max(_FINISHING_S, settings.node_lost_s)
+        )
+        return BatchRunner(
+            self.database,
+            self._engine,
+            lines,
+            finisher,
+            self.contents,
+            self.ledger,
+            node=self.node_id,
+            lost_s=settings.node_lost_s,
+        )
+
+    @cached_property
+    def batches(self) -> BatchService:
+        targets = Targets(self.adapters, base_name=self.base.name)
+        return BatchService(self.database, targets, self.settings.batch)
+
+    @cached_property
+    def batch_admission(self) -> BatchAdmission:
+        validator = Validator(
+            BodyChecks(self.settings, self._tokens),
+            Preparation(self.prompts, self._tokens),
+            self._tokens,
+            self.limits,
+            self.bodies,
+            self.settings.batch,
+        )
+        return BatchAdmission(
+            self.database,
+            self.contents,
+            validator,
+            Targets(self.adapters, base_name=self.base.name),
+            self.limits,
+            self.settings.batch,
+            node=self.node_id,
+            refused=self.audit.access_log.refused,
         )
 
     @cached_property

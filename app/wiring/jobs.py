@@ -4,6 +4,7 @@ from app.services.access.access_log import EVERY_S as ACCESSES_EVERY_S
 from app.services.access.audit import EVERY_S as AUDIT_EVERY_S
 from app.services.access.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
 from app.services.access.key_watch import EVERY_S as KEYS_EVERY_S
+from app.services.batches.admission import EVERY_S as BATCHES_EVERY_S
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.files.local_copies import EVERY_S as COPIES_EVERY_S
 from app.services.files.sweeper import EVERY_S as FILES_EVERY_S
@@ -52,6 +53,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("limits", LIMITS_EVERY_S, gateway.limits.accounts.maintain),
         Periodic("prices", PRICES_EVERY_S, gateway.limits.prices.refresh),
         Periodic("usage", USAGE_EVERY_S, gateway.ledger.ship),
+        Periodic("batches to validate", BATCHES_EVERY_S, gateway.batch_admission.advance),
         Periodic("readiness", READINESS_EVERY_S, gateway.readiness.problems),
     )
 

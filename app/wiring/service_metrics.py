@@ -1,14 +1,16 @@
 """Metrics of the services around the engine, for ``/metrics``."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from app.services.batches.runner import Counts
 from app.services.usage.ledger import Ledger
 from app.settings import QueueSettings
 from app.support.periodic import Periodic
@@ -41,6 +43,8 @@ class ServiceMetrics:
             queue=gateway.settings.queue,
             home=gateway.settings.home,
             ledger=gateway.ledger,
+            batches=replace(gateway.batch_runner.counts, lines=Counter(gateway.batch_runner.counts.lines)),
+            lines_running=gateway.batch_runner.running,
         )
 
 
@@ -61,6 +65,8 @@ class _Now(Collector):
     queue: QueueSettings
     home: Path
     ledger: Ledger
+    batches: Counts
+    lines_running: int
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics. Blocks while it queries the disk's usage."""
@@ -87,12 +93,18 @@ class _Now(Collector):
             "bytes",
             self.lost_files,
         )
+        yield _counted("tenora_batch_lines", "Lines of batches that this server ran", "outcome", self.batches.lines)
         disk = shutil.disk_usage(self.home)
         gauges: dict[str, tuple[str, float]] = {
             "tenora_audit_intact": ("0 if a seal is missing; then run `tenora server audit verify`", self.audit_intact),
             "tenora_usage_waiting_bytes": ("Usage records not in the database yet", self.ledger.waiting_bytes()),
             "tenora_queue_limit_requests": ("Maximum number of waiting requests", self.queue.requests),
             "tenora_queue_limit_seconds": ("Maximum estimated wait of an admitted request", self.queue.seconds),
+            "tenora_batch_lines_running": ("Lines of batches in flight on this server", self.lines_running),
+            "tenora_batch_lines_waiting": ("Lines of unfinished batches without a result", self.batches.waiting),
+            "tenora_batch_lines_per_second": ("Lines that this server ran per second lately", self.batches.per_second),
+            "tenora_batches_open": ("Batches that are not finished", self.batches.open),
+            "tenora_batch_oldest_seconds": ("Age of the oldest unfinished batch", self.batches.oldest_s),
             "tenora_clock_offset_seconds": ("This server's clock minus the database's clock", self.clock_offset_s),
             "tenora_clock_spread_seconds": (
                 "Largest difference between the clocks of the servers on this registry",

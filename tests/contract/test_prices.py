@@ -64,6 +64,20 @@ async def test_an_adapters_own_price_the_bases_the_default_or_none(node: Node, o
     assert rows[1].after == {"prompt": "3", "cached": "3", "output": "15"}
 
 
+async def test_the_factor_of_batches_is_kept_and_audited(node: Node, other_node: Node) -> None:
+    service, elsewhere = PriceService(node.database, clock=node.clock), PriceService(other_node.database)
+    halved = await service.set("default", CHEAP | {"batch": "0.5"}, actor="k")
+    await elsewhere.refresh()
+    assert elsewhere.of(None) == halved != price("0.15", "0.075", "0.6")
+    assert halved.of_batch == price("0.075", "0.0375", "0.3")
+    await service.set("default", CHEAP, actor="k")
+    async with node.database.read() as connection:
+        rows = (await connection.execute(select(audit).where(audit.c.action == "price.set"))).all()
+    assert [row.after.get("batch") for row in rows] == ["0.5", None]
+    with pytest.raises(InvalidRequest, match="batch is '11'; it must be a decimal as text"):
+        await service.set("base", CHEAP | {"batch": "11"}, actor="k")
+
+
 async def test_a_changed_price_reaches_every_server(node: Node, other_node: Node) -> None:
     await node.tenants.create("pricing", actor="cli")
     await node.publish("pricing", "prices", "1")

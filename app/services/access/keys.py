@@ -19,6 +19,7 @@ from app.domain.restrictions import UNRESTRICTED, Restrictions
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KEY_ID, KeyHasher, mint_key, parse_key
 from app.services.access.restrictions import changed
+from app.services.common.batch_states import cancel_of_key
 from app.services.common.lookups import tenant_or_404
 from app.services.common.validation import (
     DEFAULT_LIMIT,
@@ -191,7 +192,7 @@ class KeyService:
         return key
 
     async def revoke(self, tenant: str | None, key_id: str, *, actor: str) -> None:
-        """Revoke a key now. Revoking it again changes nothing.
+        """Revoke a key now, and cancel the batches that it created. Revoking it again changes nothing.
 
         Raises:
             NotFound
@@ -202,6 +203,8 @@ class KeyService:
             if key.revoked_at is None:
                 await keys.set_revoked(connection, key_id, now)
                 await _record(connection, now, actor, "key.revoke", key, replace(key, revoked_at=now))
+                if key.tenant is not None:
+                    await cancel_of_key(connection, key_id, tenant=key.tenant, at=now, actor=actor)
         self._cache.clear()
 
     async def rotate(self, tenant: str | None, key_id: str, *, grace_s: int = DEFAULT_GRACE_S, actor: str) -> NewKey:

@@ -1,6 +1,6 @@
 """Token prices: set by the platform, and cached in memory where requests are counted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,7 +11,7 @@ from app.database.session import Database
 from app.domain.adapters import ResolvedVersion
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.money import FREE, InvalidAmount, Price, parse_price, price_text
+from app.domain.money import FREE, UNIT, InvalidAmount, Price, amount_text, parse_factor, parse_price, price_text
 from app.services.common.lookups import adapter_or_404, tenant_or_404
 
 #: Seconds between two reads of the prices. A change takes effect on every server within this time.
@@ -57,14 +57,15 @@ class PriceService:
 
         Args:
             prices: ``prompt``, ``cached`` and ``output`` as decimals per million tokens; ``cached`` may be None, which
-                means as ``prompt``.
+                means as ``prompt``. ``batch`` is the factor for lines of batches; None or missing: 1.
 
         Raises:
             InvalidRequest, NotFound
         """
         prompt, output = _price("prompt", prices["prompt"]), _price("output", prices["output"])
         cached = prompt if prices["cached"] is None else _price("cached", prices["cached"])
-        price = Price(prompt, cached, output)
+        factor = UNIT if prices.get("batch") is None else _parsed("batch", prices["batch"], parse_factor)
+        price = Price(prompt, cached, output, factor)
         await self._change(model, price, actor)
         return price
 
@@ -103,8 +104,12 @@ async def _subject(connection: AsyncConnection, model: str) -> tuple[str | None,
 
 
 def _price(field: str, text: object) -> int:
+    return _parsed(field, text, parse_price)
+
+
+def _parsed(field: str, text: object, parse: Callable[[object], int]) -> int:
     try:
-        return parse_price(text)
+        return parse(text)
     except InvalidAmount as error:
         raise InvalidRequest(f"{field} is {text!r:.80}; it must be {error}.", param=field) from None
 
@@ -112,4 +117,6 @@ def _price(field: str, text: object) -> int:
 def _shown(price: Price | None) -> dict[str, str] | None:
     if price is None:
         return None
-    return {name: price_text(getattr(price, name)) for name in ("prompt", "cached", "output")}
+    shown = {name: price_text(getattr(price, name)) for name in ("prompt", "cached", "output")}
+    # A factor that was never set is left out of the audit trail.
+    return shown | ({} if price.batch == UNIT else {"batch": amount_text(price.batch)})

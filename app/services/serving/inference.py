@@ -1,63 +1,29 @@
 """Inference service: take one request from a parsed body to the engine's answer."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from app.domain.access import Caller
-from app.domain.errors import (
-    AdapterLoadFailed,
-    AdapterQuarantined,
-    ContextLengthExceeded,
-    EngineUnavailable,
-    InvalidRequest,
-    TenoraError,
-    UnsupportedField,
-)
-from app.domain.limits.limiter import RateLimitStatus
-from app.domain.load_phases import LoadPhases
-from app.engine.port import Endpoint, EngineCall, EngineRequest, EventStream, Inference
+from app.domain.batches import LineResult
+from app.domain.errors import AdapterLoadFailed, AdapterQuarantined
+from app.engine.port import Endpoint, EngineCall, Inference
 from app.observability.tracing import stage
-from app.services.bodies import lorax, lorax_answers
-from app.services.bodies.openai import chat_body, completion_body, ignored
-from app.services.bodies.translated_events import ABORTED, AnswerFacts, TranslatedEvents, TranslatedRequest
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import InFlightLookups
 from app.services.limits.service import LimitService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.chat import ChatPrompts
-from app.services.prompts.defaults import apply_defaults, lorax_generation
 from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
-from app.services.serving.models import tenant_of
+from app.services.serving.checked_bodies import BodyChecks, CheckedBody, Translation
+from app.services.serving.lanes import ExactName, Lane, VersionGone
+from app.services.serving.preparation import RENAMED, Preparation, Prepared, Terms
+from app.services.serving.served import Served
 from app.services.serving.targets import Target, Targets
 from app.services.usage.meter import Meter
-from app.settings import LimitSettings, Settings
-
-_CHECKS = {Endpoint.COMPLETIONS: completion_body, Endpoint.CHAT: chat_body}
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """An answer and the version that produced it.
-
-    Attributes:
-        answer: a whole answer, or its event stream.
-        version: ``pricing@3``, or ``retail/pricing@3`` of another tenant; None for the base model.
-        load: phases of the adapter load that the request waited for; None if the adapter had a slot.
-        rate_limits: the caller's rate limit status.
-        ignored: names of request fields that were ignored, possibly repeated.
-        last_event: formats the end of a stream that an error ends; None: the error in the route's envelope.
-    """
-
-    answer: dict[str, Any] | EventStream[str]
-    version: str | None
-    load: LoadPhases | None = None
-    rate_limits: RateLimitStatus | None = None
-    ignored: Iterable[str] = ()
-    last_event: Callable[[TenoraError], str] | None = None
+from app.settings import Settings
 
 
 class InferenceService:
@@ -82,9 +48,7 @@ class InferenceService:
         self._in_flight, self._traffic, self._prefetcher = in_flight, traffic, prefetcher
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._targets = engine, adapters, Targets(adapters, base_name=base_name)
-        self._prompts, self._tokens = prompts, tokens
-        self._limits, self._head = settings.limits, settings.engine.lora_head
-        self._default_tokens = min(self._limits.max_new_tokens, tokens.context)
+        self._checks, self._preparation = BodyChecks(settings, tokens), Preparation(prompts, tokens)
 
     async def complete(
         self,
@@ -108,24 +72,15 @@ class InferenceService:
             LimitExceeded, BudgetExceeded: the request would exceed a limit of the tenant, its key or the adapter.
             adapters.errors.StorageError: the version's bytes could not be read.
         """
-        checked = _CHECKS[endpoint](body, self._limits)
-        if checked.get("echo") and checked.get("logprobs") is not None:
-            self._check_prompt_logprobs("echo")
-        with self._in_flight.lookup() as lookup:
-            with stage("resolve"):
-                target = await self._targets.of_body(caller, body)
-            lookup.resolved(target.version_id)
-            filled = apply_defaults(endpoint, checked, target.defaults, longest=self._tokens.context)
-            prompt = await self._prompt(caller, filled, target) if endpoint is Endpoint.CHAT else None
-            request = _request(caller, request_id, endpoint, filled, target, prompt=prompt, deadline_s=deadline_s)
-            return replace(await self._answer(caller, request, target, body), ignored=ignored(body))
+        checked = self._checks.openai(endpoint, body)
+        return await self.answer(caller, checked, Terms(request_id, deadline_s))
 
     async def translate(
         self,
         caller: Caller,
         request_id: str,
         body: dict[str, Any],
-        translation: Callable[[dict[str, Any], LimitSettings], TranslatedRequest],
+        translation: Translation,
         *,
         deadline_s: float | None = None,
     ) -> Served:
@@ -137,36 +92,8 @@ class InferenceService:
 
         Raises: as :meth:`complete`.
         """
-        translated = translation(body, self._limits)
-        with self._in_flight.lookup() as lookup:
-            with stage("resolve"):
-                target = await self._targets.of_body(caller, body)
-            lookup.resolved(target.version_id)
-            filled = apply_defaults(Endpoint.CHAT, translated.chat, target.defaults, longest=self._tokens.context)
-            try:
-                prompt = await self._prompt(caller, filled, target)
-                request = _request(
-                    caller, request_id, Endpoint.CHAT, filled, target, prompt=prompt, deadline_s=deadline_s
-                )
-                served, call = await self._run(caller, request, target, translated.chat)
-            except (ContextLengthExceeded, InvalidRequest, UnsupportedField) as error:
-                raise translated.renaming.error(error) from None
-        return replace(_in_own_format(served, call, translated), ignored=translated.ignored)
-
-    def _check_prompt_logprobs(self, field: str) -> None:
-        """Refuse logprobs of the prompt on a server with adapters of the head.
-
-        vLLM computes them for more rows than it has adapter indices for.
-
-        Raises:
-            UnsupportedField
-        """
-        if self._head:
-            raise UnsupportedField(
-                f"{field} asks for logprobs of the prompt, which this server does not have: it serves adapters of "
-                "lm_head (TENORA_ENGINE__LORA_HEAD). Ask for logprobs of the answer only.",
-                param=field,
-            )
+        checked = self._checks.translated(body, translation)
+        return await self.answer(caller, checked, Terms(request_id, deadline_s))
 
     async def generate(
         self,
@@ -185,62 +112,81 @@ class InferenceService:
 
         Raises: as :meth:`complete`.
         """
-        generation = lorax.generation(body, self._limits, default_tokens=self._default_tokens, stream=stream)
-        if generation.prefill:
-            self._check_prompt_logprobs("parameters.decoder_input_details")
+        checked = self._checks.lorax(body, stream=stream)
+        return await self.answer(caller, checked, Terms(request_id, deadline_s))
+
+    async def answer(self, caller: Caller, body: CheckedBody, terms: Terms) -> Served:
+        """Answer a checked body.
+
+        Raises: as :meth:`complete`.
+        """
         with self._in_flight.lookup() as lookup:
-            with stage("resolve"):
-                target = await self._targets.named(caller, generation.adapter_id)
-            lookup.resolved(target.version_id)
-            if target.defaults:
-                generation = self._filled(body, target, stream)
-            request = _request(caller, request_id, Endpoint.COMPLETIONS, generation.body, target, deadline_s=deadline_s)
+
+            def resolved(target: Target) -> None:
+                lookup.resolved(target.version_id)
+                self._limiting.refuse(caller, target.resolved)
+
+            prepared = await self._preparation.prepare(caller, body, terms, self._targets, resolved=resolved)
             try:
-                served = replace(await self._answer(caller, request, target, body), ignored=lorax.ignored(body))
-            except (ContextLengthExceeded, InvalidRequest) as error:
-                raise lorax.in_lorax_words(error) from None
-        answer, special, texts = served.answer, self._tokens.special_ids, self._tokens.texts
-        if isinstance(answer, dict):
-            return replace(served, answer=lorax_answers.whole(generation, answer, special=special, texts=texts))
-        return replace(served, answer=lorax_answers.LoraxEvents(generation, answer, special=special, texts=texts))
+                served, call = await self._run(caller, prepared, body.sent)
+            except RENAMED as error:
+                raise body.renamed(error) from None
+        return replace(prepared.in_own_format(served, call), ignored=body.ignored)
 
-    async def _prompt(self, caller: Caller, body: Mapping[str, Any], target: Target) -> str:
-        _, slug = tenant_of(caller)
-        return await self._prompts.render(body, target.defaults, owner=slug)
+    async def answer_line(self, caller: Caller, request_id: str, body: CheckedBody, lane: Lane) -> LineResult:
+        """Answer a line of a batch, and make its result and its usage durable together.
 
-    def _filled(self, body: dict[str, Any], target: Target, stream: bool | None) -> lorax.Generation:
-        return lorax_generation(
-            body,
-            target.defaults,
-            self._limits,
-            default_tokens=self._default_tokens,
-            stream=stream,
-            longest=self._tokens.context,
-        )
+        A line counts against budgets of days and months, and against no other limit.
 
-    async def _answer(self, caller: Caller, request: EngineRequest, target: Target, body: Mapping[str, Any]) -> Served:
-        served, _ = await self._run(caller, request, target, body)
-        return served
+        Raises:
+            VersionGone: the line's name resolves to another version.
+            Exception: as :meth:`complete`; then the line has no usage and costs nothing.
+        """
+        with self._in_flight.lookup() as lookup:
 
-    async def _run(
-        self, caller: Caller, request: EngineRequest, target: Target, body: Mapping[str, Any]
-    ) -> tuple[Served, EngineCall]:
+            def resolved(target: Target) -> None:
+                lookup.resolved(target.version_id)
+                if target.version_id != lane.version_id:
+                    raise VersionGone(f"The model {target.name!r} names another version now.")
+
+            terms = lane.terms(caller, request_id)
+            resolver = ExactName(self._targets, lane.model)
+            prepared = await self._preparation.prepare(caller, body, terms, resolver, resolved=resolved)
+            target, request = prepared.target, prepared.request
+            permit = await self._limiting.admit(caller, request, target.resolved, batch=True)
+            if target.resolved:
+                self._traffic.requested(target.resolved)
+            call = self._engine.begin(request)
+
+            def result_of(answer: dict[str, Any]) -> LineResult:
+                served = prepared.in_own_format(Served(answer, target.version), call)
+                if not isinstance(served.answer, dict):
+                    raise TypeError("A line of a batch has no event stream.")
+                return lane.result(served.answer, target.version)
+
+            try:
+                return await self._meter.metered_line(caller, call, permit=permit, result_of=result_of)
+            except AdapterLoadFailed as error:
+                await self._quarantine(error, target)
+            except RENAMED as error:
+                raise body.renamed(error) from None
+
+    async def _run(self, caller: Caller, prepared: Prepared, sent: Mapping[str, Any]) -> tuple[Served, EngineCall]:
         """Check a request's limits, then run and meter it.
 
         Args:
-            body: the body before the version's defaults are applied.
+            sent: the body before the version's defaults are applied.
         """
+        target, request = prepared.target, prepared.request
         if target.resolved:
             self._traffic.requested(target.resolved)
         if target.key:
-            self._prefetcher.seen(target.key, request.tenant)
+            self._prefetcher.seen(target.key, caller.tenant_slug or "")
         with stage("limits"):
-            self._limiting.refuse(caller, target.resolved)
-            request = await self._tokens.tokenized(request)
             permit = await self._limiting.admit(caller, request, target.resolved)
         recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
         call = self._engine.begin(request)
-        work = self._outcomes.observed(target.resolved, call, RequestTraits.of(body, recipient_id))
+        work = self._outcomes.observed(target.resolved, call, RequestTraits.of(sent, recipient_id))
         try:
             answer = await self._meter.metered(caller, call, work, permit=permit)
         except AdapterLoadFailed as error:
@@ -251,45 +197,3 @@ class InferenceService:
         await self._adapters.quarantine(error.version_id, error.message)
         event = f"The version {target.version} failed to load and is quarantined."
         raise AdapterQuarantined(f"{event} Ask the platform team to restore it.", param="model") from error
-
-
-def _request(
-    caller: Caller,
-    request_id: str,
-    endpoint: Endpoint,
-    body: dict[str, Any],
-    target: Target,
-    *,
-    prompt: str | None = None,
-    deadline_s: float | None,
-) -> EngineRequest:
-    return EngineRequest(
-        request_id,
-        endpoint,
-        body,
-        target.name,
-        target.key,
-        caller.salt,
-        prompt,
-        tenant=caller.tenant_slug or "",
-        weight=caller.weight,
-        deadline_s=deadline_s,
-    )
-
-
-def _in_own_format(served: Served, call: EngineCall, translated: TranslatedRequest) -> Served:
-    """Translate a chat's answer to the format of the API that the client speaks.
-
-    Raises:
-        EngineUnavailable: the engine stopped before the answer was complete.
-    """
-    request = call.request
-    prompt_tokens = None if request.token_ids is None else sum(map(len, request.token_ids))
-    facts = AnswerFacts(request.request_id, request.model, int(time.time()), prompt_tokens, lambda: call.outcome.usage)
-    answer = served.answer
-    if not isinstance(answer, dict):
-        events = TranslatedEvents(answer, translated.writer(facts), translated.renaming)
-        return replace(served, answer=events, last_event=events.last_event)
-    if answer["choices"][0].get("finish_reason") in ABORTED:
-        raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
-    return replace(served, answer=translated.whole(answer, facts))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from adapters.identity import VersionKey
 from app.domain.access import Caller
@@ -36,11 +36,8 @@ class Target:
         return None if self.key is None else self.key.version_id
 
 
-class Targets:
-    """Resolver of model names."""
-
-    def __init__(self, adapters: AdapterService, *, base_name: str) -> None:
-        self._adapters, self._base_name = adapters, base_name
+class Resolver(Protocol):
+    """Resolver of the model names in requests."""
 
     async def of_body(self, caller: Caller, body: Mapping[str, Any]) -> Target:
         """Resolve the name in ``adapter_id`` or ``model``. ``user`` selects a version of a split alias.
@@ -49,14 +46,25 @@ class Targets:
             InvalidRequest: the two fields disagree, or one is no text.
             Exception: as :meth:`named`.
         """
-        return await self.named(caller, self._requested_name(body), body.get("user"))
 
     async def named(self, caller: Caller, name: str | None, user: str | None = None) -> Target:
-        """Resolve a name.
+        """Resolve a name; None or an empty name is the base's.
 
         Raises:
             NotFound, Forbidden, AdapterQuarantined, AdapterRetired, AdapterNotReady, WrongBase, RegistryUnavailable
         """
+
+
+class Targets:
+    """Resolver of model names in the registry, see :class:`Resolver`."""
+
+    def __init__(self, adapters: AdapterService, *, base_name: str) -> None:
+        self._adapters, self._base_name = adapters, base_name
+
+    async def of_body(self, caller: Caller, body: Mapping[str, Any]) -> Target:
+        return await self.named(caller, self.requested_name(body), body.get("user"))
+
+    async def named(self, caller: Caller, name: str | None, user: str | None = None) -> Target:
         if not name or name == self._base_name:
             tenant_of(caller)
             allow(caller, self._base_name)
@@ -64,7 +72,7 @@ class Targets:
         version = await resolve_name(self._adapters, caller, name, user)
         return Target(name, version.key, written(version, caller), version.defaults, version)
 
-    def _requested_name(self, body: Mapping[str, Any]) -> str | None:
+    def requested_name(self, body: Mapping[str, Any]) -> str | None:
         """Return the name in ``adapter_id`` or ``model``. Both must agree, unless ``model`` only names the base."""
         names = {}
         for field in ("adapter_id", "model"):

@@ -15,8 +15,8 @@ from app.services.limits.service import LimitService
 from app.services.prompts.chat import ChatPrompts
 from app.services.prompts.defaults import apply_defaults
 from app.services.prompts.tokens import PromptTokens
-from app.services.serving.inference import Served
 from app.services.serving.models import tenant_of
+from app.services.serving.served import Served
 from app.services.serving.targets import Target, Targets
 from app.settings import LimitSettings
 

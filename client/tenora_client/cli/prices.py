@@ -10,7 +10,7 @@ from tenora_client.transport import path_of
 
 app = typer.Typer(no_args_is_help=True, help="Prices of a million tokens. Needs a platform key.")
 
-_COLUMNS = {"model": "model", "prompt": "prompt", "cached": "cached", "output": "output"}
+_COLUMNS = {"model": "model", "prompt": "prompt", "cached": "cached", "output": "output", "batch": "batch"}
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model: default, base or TENANT/ADAPTER")]
 
@@ -35,13 +35,18 @@ def set_(
     cached: Annotated[
         Optional[str], typer.Option(help="Price of prompt tokens from the engine's cache (default: as --prompt)")
     ] = None,
+    batch: Annotated[
+        Optional[str], typer.Option(help="Factor of the prices for lines of batches, such as 0.5 (default: 1)")
+    ] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Set the price of a million tokens of a model, effective from the next request."""
     with connect_as_admin(url, key, as_json=as_json) as api:
-        price = api.call("PUT", _path(model), {"prompt": prompt, "cached": cached, "output": output})
+        body = {"prompt": prompt, "cached": cached, "output": output}
+        # Servers before 0.3 do not know the factor.
+        price = api.call("PUT", _path(model), body if batch is None else {**body, "batch": batch})
     if as_json:
         emit_json(price)
     else:

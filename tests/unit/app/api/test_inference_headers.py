@@ -11,7 +11,7 @@ from app.api.inference_headers import deadline_of, ignored_headers, load_headers
 from app.api.streaming import answer_response
 from app.domain.errors import InvalidRequest
 from app.domain.load_phases import LoadPhases
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 LOAD = LoadPhases(fetch_s=0.5, stage_s=0.25, wait_s=0.0625, copy_s=0.01)
 

@@ -7,7 +7,7 @@ from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, parts
 
 PRICE = {"prompt": "0.15", "cached": "0.075", "output": "0.60"}
-SHOWN = PRICE | {"output": "0.6"}
+SHOWN = PRICE | {"output": "0.6", "batch": "1"}
 
 
 def test_prices_are_set_listed_and_taken_away(site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:
@@ -18,6 +18,8 @@ def test_prices_are_set_listed_and_taken_away(site: Site, admin: httpx.Client, u
         assert own.get("/admin/prices").status_code == 403
     assert admin.put(f"/admin/prices/{model}", json=PRICE).json() == SHOWN | {"model": model}
     assert admin.put("/admin/prices/base", json={"prompt": "1", "output": "2"}).json()["cached"] == "1"
+    halved = admin.put(f"/admin/prices/{model}", json=PRICE | {"batch": "0.50"}).json()
+    assert halved == SHOWN | {"model": model, "batch": "0.5"}
     listed = admin.get("/admin/prices").json()
     assert listed["currency"] == "USD"
     assert [one["model"] for one in listed["data"]] == ["base", model]
@@ -32,6 +34,10 @@ def test_prices_are_set_listed_and_taken_away(site: Site, admin: httpx.Client, u
     [
         (PRICE | {"prompt": "free"}, 400, "prompt"),
         (PRICE | {"output": 0.6}, 422, "output"),
+        (PRICE | {"batch": "-1"}, 400, "batch"),
+        (PRICE | {"batch": "11"}, 400, "batch"),
+        (PRICE | {"batch": "0.1234567"}, 400, "batch"),
+        (PRICE | {"batch": 0.5}, 422, "batch"),
         (PRICE | {"currency": "EUR"}, 422, "currency"),
         ({"prompt": "1"}, 422, "output"),
     ],

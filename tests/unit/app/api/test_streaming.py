@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from app.api.streaming import EventResponse, answer_response, until_disconnect
-from app.services.serving.inference import Served
+from app.services.serving.served import Served
 
 
 class Client:

@@ -14,6 +14,7 @@ from app.domain.money import (
     Price,
     amount_text,
     parse_amount,
+    parse_factor,
     parse_price,
     price_text,
 )
@@ -63,3 +64,23 @@ def test_what_is_no_amount_is_refused(text):
 def test_what_is_no_price_is_refused(text):
     with pytest.raises(InvalidAmount, match="at most 1000000, with up to 6 decimals"):
         parse_price(text)
+
+
+FACTORS = st.integers(0, 10**7).map(lambda millionths: Decimal(millionths) / 10**6)
+
+
+@given(PRICES, FACTORS)
+def test_a_token_of_a_batch_costs_its_price_times_the_factor_rounded_down(price, factor):
+    per_token, parts = parse_price(f"{price:f}"), parse_factor(f"{factor:f}")
+    of_batch = Price(per_token, per_token, per_token, parts).of_batch
+    with localcontext(prec=60):
+        exact = per_token * factor
+        assert of_batch == Price(int(exact), int(exact), int(exact))
+        assert exact - 1 < of_batch.output <= exact
+    assert of_batch.of_batch == of_batch
+
+
+@pytest.mark.parametrize("text", ["", "-1", "10.000001", "0.0000001", "1e-1", None, 0.5])
+def test_text_that_is_no_factor(text):
+    with pytest.raises(InvalidAmount, match="at most 10"):
+        parse_factor(text)

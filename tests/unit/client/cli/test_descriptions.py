@@ -108,8 +108,10 @@ def test_an_adapters_limits_are_shown_set_and_lifted(tenora: Tenora, tenant: str
 def test_prices_and_budgets_of_money(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
     model = f"{tenant}/{version['adapter']}"
     made = tenora.json("prices", "set", model, "--prompt", "0.15", "--output", "0.6")
-    assert made == {"model": model, "prompt": "0.15", "cached": "0.15", "output": "0.6"}
+    assert made == {"model": model, "prompt": "0.15", "cached": "0.15", "output": "0.6", "batch": "1"}
     assert made in tenora.json("prices", "list")["data"]
+    halved = tenora.json("prices", "set", model, "--prompt", "0.15", "--output", "0.6", "--batch", "0.5")
+    assert halved == made | {"batch": "0.5"}
     assert "USD per million tokens" in tenora("prices", "list").stderr
     tenora("prices", "unset", model)
     assert "has no price" in tenora("prices", "unset", model, exit_code=1).stderr

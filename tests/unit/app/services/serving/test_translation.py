@@ -14,7 +14,8 @@ from app.services.bodies.anthropic import messages_request
 from app.services.bodies.responses import responses_request
 from app.services.prompts.base_template import BaseTemplate
 from app.services.prompts.chat import ChatPrompts
-from app.services.serving.inference import InferenceService, Served
+from app.services.serving.inference import InferenceService
+from app.services.serving.served import Served
 from app.settings import Settings
 from tests.support.chat_answers import EngineStream, answer, error_chunk, parsed, text_chunks
 from tests.support.inference import TEMPLATE, MemoryLedger, inference_service

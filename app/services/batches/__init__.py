@@ -1,0 +1,1 @@
+"""Batches of requests: creation, validation of their lines, listing and cancellation."""
