@@ -68,20 +68,11 @@ async def add_reservations(
         await connection.execute(insert(limit_grants).values(rows))
 
 
-async def take_reservations(
-    connection: AsyncConnection, request_ids: Collection[str], *, node_id: str | None = None
-) -> dict[str, Reservation]:
-    """Delete and return the reservations of these requests; reclaimed ones are absent.
-
-    Args:
-        node_id: only reservations of this server; None for any.
-    """
+async def take_reservations(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:
+    """Delete and return the reservations of these requests; reclaimed ones are absent."""
     if not request_ids:
         return {}
-    which = limit_grants.c.request_id.in_(list(request_ids))
-    if node_id is not None:
-        which &= limit_grants.c.node_id == node_id
-    return await _removed(connection, limit_grants, which)
+    return await _removed(connection, limit_grants, limit_grants.c.request_id.in_(list(request_ids)))
 
 
 async def take_expired(connection: AsyncConnection, at: datetime, *, limit: int) -> dict[str, Reservation]:
@@ -130,8 +121,7 @@ async def add_reclaimed(connection: AsyncConnection, reservations: Mapping[str, 
             {"request_id": request_id, "taken": _taken(reservation), "at": at}
             for request_id, reservation in reservations.items()
         ]
-        # A line of a batch may have been reclaimed from several servers, one after the other.
-        await connection.execute(insert(limit_reclaimed).values(rows).on_conflict_do_nothing())
+        await connection.execute(insert(limit_reclaimed).values(rows))
 
 
 async def take_reclaimed(connection: AsyncConnection, request_ids: Collection[str]) -> dict[str, Reservation]:

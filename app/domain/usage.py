@@ -57,10 +57,14 @@ class UsageEntry:
     """A usage record, with the result of its line if the request is a line of a batch.
 
     Both become visible in one transaction. So a line has one result and is charged once, whatever ends in between.
+
+    Attributes:
+        reservation: id of the reservation of this attempt of a line.
     """
 
     record: UsageRecord
     result: LineResult | None = None
+    reservation: str | None = None
 
 
 class Grouping(StrEnum):

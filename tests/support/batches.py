@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -224,12 +224,30 @@ async def created(
         created_by=owner.key_id,
         expires_at=now + timedelta(days=30),
     )
-    batch = Batch(
+    batch = _batch(owner, file.id, str(lines[0]["url"]), now, window_s=window_s, width=width)
+    async with node.database.write() as connection:
+        await batches.insert_batch(connection, batch)
+        await batch_chunks.insert_chunks(connection, _chunks(batch.id, lines, texts, versions, at_once))
+        await batches.set_state(
+            connection,
+            batch.id,
+            BatchState.IN_PROGRESS,
+            expected=[BatchState.VALIDATING],
+            at=now,
+            values={"total": len(lines)},
+        )
+    return batch
+
+
+def _batch(
+    owner: Owner, file_id: str, endpoint: str, now: datetime, *, window_s: float = 3600.0, width: int | None = None
+) -> Batch:
+    return Batch(
         id=f"batch_{uuid.uuid4().hex[:16]}",
         tenant_id=owner.tenant_id,
         state=BatchState.VALIDATING,
-        endpoint=str(lines[0]["url"]),
-        input_file_id=file.id,
+        endpoint=endpoint,
+        input_file_id=file_id,
         output_file_id=None,
         error_file_id=None,
         completion_window="1h",
@@ -251,18 +269,29 @@ async def created(
         expires_at=now + timedelta(seconds=window_s),
         times={},
     )
+
+
+async def inserted(node: Node, owner: Owner, *, lines: int) -> str:
+    """Insert the rows of a batch of one chunk, without any bytes; return its id."""
+    file = StoredFile(
+        id=f"file-{uuid.uuid4().hex}",
+        tenant_id=owner.tenant_id,
+        purpose=Purpose.BATCH,
+        filename="input.jsonl",
+        bytes=1,
+        sha256="a" * 64,
+        digest=uuid.uuid4().hex * 2,
+        created_at=node.clock(),
+        created_by=owner.key_id,
+        expires_at=node.clock() + timedelta(days=1),
+    )
+    batch = _batch(owner, file.id, COMPLETIONS, node.clock())
+    places = tuple(LinePlace(number, 0, 1) for number in range(1, lines + 1))
     async with node.database.write() as connection:
+        await files.insert_file(connection, file)
         await batches.insert_batch(connection, batch)
-        await batch_chunks.insert_chunks(connection, _chunks(batch.id, lines, texts, versions, at_once))
-        await batches.set_state(
-            connection,
-            batch.id,
-            BatchState.IN_PROGRESS,
-            expected=[BatchState.VALIDATING],
-            at=now,
-            values={"total": len(lines)},
-        )
-    return batch
+        await batch_chunks.insert_chunks(connection, [Chunk(batch.id, 0, None, "demo", places, ChunkState.WAITING)])
+    return batch.id
 
 
 def _chunks(

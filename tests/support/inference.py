@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import cast
 
-from app.domain.batches import LineResult
-from app.domain.usage import UsageRecord
+from app.domain.usage import UsageEntry, UsageRecord
 from app.services.common.in_flight import InFlightLookups
 from app.services.limits.accounts import Accounts
 from app.services.limits.memory import MemoryAccounts
@@ -34,8 +33,8 @@ class MemoryLedger:
     def __init__(self) -> None:
         self.kept: list[UsageRecord] = []
 
-    async def keep(self, record: UsageRecord, result: LineResult | None = None) -> None:
-        self.kept.append(record)
+    async def keep(self, entry: UsageEntry) -> None:
+        self.kept.append(entry.record)
 
 
 #: Chat template of the base of these tests.

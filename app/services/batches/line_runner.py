@@ -31,6 +31,7 @@ from app.services.batches import line_results
 from app.services.batches.endpoints import checked_body
 from app.services.batches.line_results import ADAPTER_UNAVAILABLE, LineIdentity
 from app.services.batches.lines import parse_line
+from app.services.bodies.parsing import SMALL_BYTES
 from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
 from app.services.serving.lanes import Lane, VersionGone
@@ -107,7 +108,10 @@ class LineRunner:
             OSError: the local copy cannot be read.
         """
         text = await asyncio.to_thread(read_line, source, place)
-        parsed = parse_line(text, endpoint=endpoint)
+        if len(text) > SMALL_BYTES:
+            parsed = await asyncio.to_thread(parse_line, text, endpoint=endpoint, large=True)
+        else:
+            parsed = parse_line(text, endpoint=endpoint)
         line = LineIdentity(chunk, place.number, parsed.custom_id)
         lane = Lane(
             chunk.model,

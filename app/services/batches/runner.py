@@ -25,7 +25,7 @@ from app.database.session import Database
 from app.domain.batches import Batch, BatchState, Cause, Chunk, LinePlace, LineResult
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import RegistryUnavailable, TenoraError
-from app.engine.port import Status
+from app.engine.port import EngineEvent, Status
 from app.engine.status import EngineState
 from app.scheduling.batch_pace import BatchPace
 from app.scheduling.batch_turns import BatchTurns, next_line
@@ -118,6 +118,8 @@ class BatchRunner:
         self._failures: list[LineResult] = []
         self._work: set[asyncio.Task[None]] = set()
         self._finalizing: set[str] = set()
+        self._resident = set[int | None]()
+        engine.subscribe(self._on_event)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._left_at: float | None = None
@@ -217,9 +219,22 @@ class BatchRunner:
             self._tidied_at = now
             self._begin(self._tidy())
         await self._flush()
-        if not self._leaving:
-            await self._claim()
+        if self._leaving:
+            await self._give_back()
+            return
+        await self._claim()
         self._fill()
+
+    async def _give_back(self) -> None:
+        """Give back the chunks without lines in flight, so that another server takes them at once."""
+        idle = [run for run in self._runs.values() if not run.running and not run.closing]
+        if not idle:
+            return
+        await self._ledger.ship()
+        for run in idle:
+            await self._drop(run)
+        async with self._database.write() as connection:
+            await batch_claims.release(connection, self._node, [run.key for run in idle])
 
     async def _supervise(self) -> None:
         found = {entry.batch.id: entry for entry in await self._supervisor.open_batches()}
@@ -288,13 +303,12 @@ class BatchRunner:
         now = self._clock()
         async with self._database.read() as connection:
             free = await batch_claims.free_chunks(connection, able, now)
-        resident = self._resident() if free else frozenset[int | None]()
         while free:
             idle = self._idle(able)
             enough = self._waiting(able) >= window
             tenants = {batch_id: tenant for batch_id, tenant in able.items() if tenant[0] in idle} if enough else able
             in_hand = [run.in_hand for run in self._runs.values()]
-            choice = self._turns.choose(free, in_hand, tenants=tenants, resident=resident)
+            choice = self._turns.choose(free, in_hand, tenants=tenants, resident=self._resident)
             if choice is None:
                 return
             chunk = await self._take(choice.batch_id, choice.version_id)
@@ -538,9 +552,12 @@ class BatchRunner:
         status = self._engine.status()
         return status.window if status.state is EngineState.READY else 0
 
-    def _resident(self) -> frozenset[int | None]:
-        versions = self._engine.report().versions
-        return frozenset(version.version_id for version in versions if version.tier == "slot")
+    def _on_event(self, event: EngineEvent) -> None:
+        """Follow which versions hold a slot. After a restart of the engine some may be wrong, which costs a load."""
+        if event.kind == "load":
+            self._resident.add(event.version_id)
+        else:
+            self._resident.discard(event.version_id)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

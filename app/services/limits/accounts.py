@@ -62,6 +62,12 @@ class Accounts(Protocol):
     def settle(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         """Return the unused part of a finished request's reservation. Call it once for each; it never blocks."""
 
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        """Settle a line of a batch whose record is durable on this server. It counts only if its record is accepted.
+
+        See :func:`app.services.limits.late_settlement.settle_lines`.
+        """
+
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         """Return the remaining allowance of these subjects for each of their limits."""
 

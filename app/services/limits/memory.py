@@ -51,6 +51,9 @@ class MemoryAccounts:
     def settle(self, _request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         self._limiter.settle(reservation, tokens, self._monotonic(), self._clock(), cost=cost)
 
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        self.settle(request_id, reservation, tokens, cost)
+
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
         return {subject: left(limit, accounts.get(subject) or Account(), now, at) for subject, limit in limits.items()}

@@ -1,6 +1,7 @@
 """Usage limits: admit requests against the limits of tenant, key and adapter, and settle them when they end."""
 
 import math
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -30,7 +31,11 @@ _WAIT = "Wait for the time in Retry-After."
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens."""
+    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens.
+
+    Attributes:
+        request_id: id of the reservation; that of the request, unless it is a line of a batch.
+    """
 
     request_id: str
     reservation: Reservation
@@ -112,7 +117,9 @@ class LimitService:
         most = self._most_tokens(request) if counted else TokenBound(0, 0)
         cost = price.most(most.prompt, most.output)
         tokens = most.prompt + most.output
-        decision = await self.accounts.take(request.request_id, limits, tokens, cost, rated=not batch)
+        # Several servers may run a line, one after the other: each attempt has a reservation.
+        identity = secrets.token_hex(16) if batch else request.request_id
+        decision = await self.accounts.take(identity, limits, tokens, cost, rated=not batch)
         try:
             reservation = self._reservation_of(decision, shared=_shared(caller, version))
         except InvalidRequest as error:
@@ -121,7 +128,7 @@ class LimitService:
             status = decision.rate_limits
             raise BudgetExceeded(error.message, param=_name(decision), retry_after=None, rate_limits=status) from None
         self._uncounted.discard(request.request_id)
-        return Permit(request.request_id, reservation, decision.rate_limits, price)
+        return Permit(identity, reservation, decision.rate_limits, price)
 
     def check_size(self, caller: Caller, bound: TokenBound, version: ResolvedVersion | None = None) -> None:
         """Refuse a request that can use more tokens than any one request may; reserve nothing.
@@ -177,6 +184,10 @@ class LimitService:
             cost: cost in picos (see :mod:`app.domain.money`).
         """
         self.accounts.settle(permit.request_id, permit.reservation, tokens, cost)
+
+    def settle_with_record(self, permit: Permit, tokens: int, cost: int) -> None:
+        """Settle an answered line of a batch whose record is durable on this server. Call it instead of ``settle``."""
+        self.accounts.settle_with_record(permit.request_id, permit.reservation, tokens, cost)
 
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
         limits = {subject: limit.of_requests for subject, limit in _limits(caller, None).items()}

@@ -21,7 +21,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import limit_accounts, usage
 from app.database.session import Database
-from app.domain.batches import is_line
 from app.domain.clock import utc_now
 from app.domain.errors import RegistryUnavailable
 from app.domain.limits.account import Account
@@ -131,6 +130,9 @@ class SharedAccounts:
             self._ended[request_id] = tokens, cost
             self._work()
 
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        """Do nothing: the transaction that writes the record settles it, see :func:`settle_lines`."""
+
     @property
     def health(self) -> Health:
         return Health(self._available, self._uncounted)
@@ -206,18 +208,13 @@ class SharedAccounts:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
             now = at.timestamp()
-            to_settle = await limit_accounts.take_reservations(connection, ended, node_id=self._node_id)
-            # A line of a batch that another server began, and may still run, has a reservation already.
-            replaced = await limit_accounts.take_reservations(connection, _lines(pending))
+            to_settle = await limit_accounts.take_reservations(connection, ended)
             subjects = {subject for request in pending for subject in request.limits}
-            earlier = (*to_settle.values(), *replaced.values())
-            subjects |= {subject for reservation in earlier for subject in reservation.subjects}
+            subjects |= {subject for reservation in to_settle.values() for subject in reservation.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, reservation in to_settle.items():
                 tokens, cost = ended[request_id]
                 limiter.settle(reservation, tokens, now, at, cost=cost)
-            for reservation in replaced.values():
-                limiter.settle(reservation, 0, now, at)
             decisions = [
                 decide(limiter, request.limits, request.tokens, request.cost, now, at, rated=request.rated)
                 for request in pending
@@ -285,10 +282,6 @@ class SharedAccounts:
     def _give_back(self, request_id: str, decision: "asyncio.Future[Decision]") -> None:
         if not decision.exception() and isinstance(outcome := decision.result().outcome, Reservation):
             self.settle(request_id, outcome, 0)
-
-
-def _lines(pending: list[_PendingRequest]) -> list[str]:
-    return [request.request_id for request in pending if is_line(request.request_id)]
 
 
 def _refuse(pending: list[_PendingRequest], error: Exception) -> None:

@@ -33,6 +33,7 @@ _FIELDS = tuple(field.name for field in fields(UsageRecord))
 _values = attrgetter(*_FIELDS)
 #: Key of a line's result in an entry. Entries of earlier releases have none.
 _RESULT = "result"
+_RESERVATION = "reservation"
 _RESULT_FIELDS = tuple(field.name for field in fields(LineResult))
 _SUFFIX = ".journal"
 #: Suffix of files with unreadable lines. The operator decides about them.
@@ -62,15 +63,15 @@ class Journal:
         """Create the folder. Blocks."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def add(self, record: UsageRecord, result: LineResult | None = None) -> None:
-        """Append a record, with the result of its line if it is one of a batch, and return when both are on disk.
+    async def add(self, entry: UsageEntry) -> None:
+        """Append an entry, and return when it is on disk.
 
-        They are written even if the caller is cancelled.
+        It is written even if the caller is cancelled.
 
         Raises:
-            OSError: the record is not on disk, and will not appear there.
+            OSError: the entry is not on disk, and will not appear there.
         """
-        self._lines.append(_line(record, result))
+        self._lines.append(_line(entry))
         if self._flushed is None:
             self._flushed = asyncio.get_running_loop().create_future()
         flushed = self._flushed
@@ -212,11 +213,12 @@ def forget(path: Path) -> None:
         path.unlink()
 
 
-def _line(record: UsageRecord, result: LineResult | None = None) -> bytes:
-    values = dict(zip(_FIELDS, _values(record), strict=True))
-    values["at"] = record.at.isoformat()
-    if result is not None:
+def _line(entry: UsageEntry) -> bytes:
+    values = dict(zip(_FIELDS, _values(entry.record), strict=True))
+    values["at"] = entry.record.at.isoformat()
+    if (result := entry.result) is not None:
         values[_RESULT] = {name: getattr(result, name) for name in _RESULT_FIELDS}
+        values[_RESERVATION] = entry.reservation
     # Faster than json.dumps: see docs/decisions/0026-usage-journal.md.
     text = to_json(values)
     return b"%08x %s\n" % (zlib.crc32(text), text)
@@ -232,9 +234,9 @@ def _entry(line: bytes) -> UsageEntry | None:
     if (text := _text(line)) is None:
         return None
     values = json.loads(text)
-    result = values.pop(_RESULT, None)
+    result, reservation = values.pop(_RESULT, None), values.pop(_RESERVATION, None)
     record = UsageRecord(**values | {"at": datetime.fromisoformat(values["at"])})
-    return UsageEntry(record, None if result is None else LineResult(**result))
+    return UsageEntry(record, None if result is None else LineResult(**result), reservation)
 
 
 def _is_locked(path: Path) -> bool:

@@ -9,10 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import batch_results, usage
 from app.database.session import Database
-from app.domain.batches import LineResult
 from app.domain.errors import RegistryUnavailable
-from app.domain.usage import UsageEntry, UsageRecord
-from app.services.limits.late_settlement import count_late
+from app.domain.usage import UsageEntry
+from app.services.limits.late_settlement import count_late, settle_lines
 from app.services.usage.journal import Journal, forget, read
 
 logger = logging.getLogger(__name__)
@@ -58,8 +57,8 @@ class Ledger:
             logger.warning("Usage records stay in the journal until the next start: %s", error)
         await self._journal.close()
 
-    async def keep(self, record: UsageRecord, result: LineResult | None = None) -> None:
-        """Make a record durable, with the result of its line if it is one of a batch.
+    async def keep(self, entry: UsageEntry) -> None:
+        """Make an entry durable.
 
         The journal writes it even if the caller is cancelled.
 
@@ -67,11 +66,11 @@ class Ledger:
             RegistryUnavailable: neither the disk nor the database accepted it.
         """
         try:
-            await self._journal.add(record, result)
+            await self._journal.add(entry)
         except OSError:
             logger.exception("The usage journal cannot be written; the record goes directly to the database.")
             async with self._database.write() as connection:
-                await _add(connection, [UsageEntry(record, result)])
+                await _add(connection, [entry])
 
     async def ship(self) -> None:
         """Ship the records that were durable when this was called.
@@ -104,3 +103,9 @@ async def _add(connection: AsyncConnection, entries: list[UsageEntry]) -> None:
     accepted = await batch_results.add_answers(connection, lines) if lines else []
     records = [entry.record for entry in entries if entry.result is None] + [entry.record for entry in accepted]
     await count_late(connection, await usage.add(connection, records))
+    used = {entry.reservation: (0, 0) for entry in lines if entry.reservation}
+    for entry in accepted:
+        if entry.reservation:
+            record = entry.record
+            used[entry.reservation] = record.prompt_tokens + record.output_tokens, record.cost
+    await settle_lines(connection, used)

@@ -14,7 +14,7 @@ from app.domain.access import Caller
 from app.domain.batches import LineResult
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
-from app.domain.usage import MAX_REASON, UsageRecord
+from app.domain.usage import MAX_REASON, UsageEntry, UsageRecord
 from app.engine.error_event import error_event
 from app.engine.port import Answer, AnswerEvent, EngineCall, EventStream, TokenUsage
 from app.engine.request_size import sequence_count
@@ -212,11 +212,24 @@ class Meter:
         )
         for listener in self._listeners:
             listener(record)
+        tokens = usage.prompt_tokens + usage.output_tokens
+        if result is not None:
+            await self._keep_line(entry, UsageEntry(record, result, entry.permit.request_id), tokens)
+            return
         try:
-            await self._ledger.keep(record, result)
+            await self._ledger.keep(UsageEntry(record))
         finally:
             # Settle last. If the server is killed in between, a budget must not include usage without a record.
-            self._limits.settle(entry.permit, usage.prompt_tokens + usage.output_tokens, cost)
+            self._limits.settle(entry.permit, tokens, cost)
+
+    async def _keep_line(self, entry: _Entry, line: UsageEntry, tokens: int) -> None:
+        try:
+            await self._ledger.keep(line)
+        except BaseException:
+            # The answer is lost, so the line runs again.
+            self._limits.settle(entry.permit, 0, 0)
+            raise
+        self._limits.settle_with_record(entry.permit, tokens, line.record.cost)
 
 
 class _MeteredEvents:

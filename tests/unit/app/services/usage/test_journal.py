@@ -34,7 +34,7 @@ def all_in(folder: Path) -> list[UsageRecord]:
 
 async def test_what_was_added_is_read_again(journal, tmp_path):
     records = [numbered(number) for number in range(200)]
-    await asyncio.gather(*(journal.add(record) for record in records))
+    await asyncio.gather(*(journal.add(UsageEntry(record)) for record in records))
     assert all_in(tmp_path) == records
     (path,) = await journal.sealed()
     assert [entry.record for entry in read(path)] == records
@@ -70,9 +70,10 @@ async def test_what_was_added_is_read_again(journal, tmp_path):
     ),
 )
 def test_every_entry_is_a_line_and_back(record, result):
-    line = journals._line(record, result)
+    entry = UsageEntry(record, result, None if result is None else "f" * 32)
+    line = journals._line(entry)
     assert line.count(b"\n") == 1
-    assert journals._entry(line) == UsageEntry(record, result)
+    assert journals._entry(line) == entry
     for place in range(len(line) - 1):
         broken = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
         assert journals._entry(broken) is None
@@ -93,22 +94,22 @@ def test_a_journal_of_the_release_before_is_read(tmp_path):
 
 async def test_its_size_is_that_of_what_the_database_does_not_have(journal, tmp_path):
     assert journal.size() == 0
-    await journal.add(RECORD)
-    assert journal.size() == len(journals._line(RECORD))
+    await journal.add(UsageEntry(RECORD))
+    assert journal.size() == len(journals._line(UsageEntry(RECORD)))
     (path,) = await journal.sealed()
-    await journal.add(RECORD)
-    assert journal.size() == 2 * len(journals._line(RECORD))
+    await journal.add(UsageEntry(RECORD))
+    assert journal.size() == 2 * len(journals._line(UsageEntry(RECORD)))
     forget(path)
-    assert journal.size() == len(journals._line(RECORD))
+    assert journal.size() == len(journals._line(UsageEntry(RECORD)))
 
 
 async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
     other = Journal(tmp_path)
     other.open()
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     assert await other.sealed() == []
     (path,) = await journal.sealed()
-    await journal.add(numbered(2))
+    await journal.add(UsageEntry(numbered(2)))
     # The other process may own a sealed file by now. Later records go to a new file.
     assert await other.sealed() == [path]
     forget(path)
@@ -119,9 +120,9 @@ async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
 async def test_what_others_left_comes_first_and_nothing_new_is_begun(journal, tmp_path):
     left = Journal(tmp_path)
     left.open()
-    await left.add(numbered(1))
+    await left.add(UsageEntry(numbered(1)))
     await left.close()
-    await journal.add(numbered(2))
+    await journal.add(UsageEntry(numbered(2)))
     (first,) = await journal.left()
     assert [entry.record for entry in read(first)] == [numbered(1)]
     forget(first)
@@ -151,7 +152,7 @@ async def main():
     journal.open()
     while True:
         batch = range(number, number := number + 5)
-        await asyncio.gather(*(journal.add(numbered(one)) for one in batch))
+        await asyncio.gather(*(journal.add(UsageEntry(numbered(one))) for one in batch))
         for one in batch:
             print(one, flush=True)
 
@@ -160,7 +161,7 @@ asyncio.run(main())
 
 
 async def test_a_line_that_was_cut_off_is_left_out_in_silence(journal, tmp_path, caplog):
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     (path,) = await journal.sealed()
     whole = path.read_bytes()
     for length in range(len(whole)):
@@ -173,7 +174,7 @@ async def test_a_line_that_was_cut_off_is_left_out_in_silence(journal, tmp_path,
 
 async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path, caplog):
     for number in range(3):
-        await journal.add(numbered(number))
+        await journal.add(UsageEntry(numbered(number)))
     (path,) = await journal.sealed()
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1].replace(b'"output_tokens":2', b'"output_tokens":3') + lines[2])
@@ -186,7 +187,7 @@ async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path,
 
 @pytest.mark.parametrize("failing", ["write", "fdatasync"])
 async def test_a_full_disk_refuses_and_keeps_nothing(journal, tmp_path, monkeypatch, failing):
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     whole = getattr(os, failing)
 
     def full(descriptor: int, *data: bytes) -> int:
@@ -196,16 +197,16 @@ async def test_a_full_disk_refuses_and_keeps_nothing(journal, tmp_path, monkeypa
 
     with monkeypatch.context() as disk:
         disk.setattr(os, failing, full)
-        refused = await asyncio.gather(*(journal.add(numbered(n)) for n in (2, 3)), return_exceptions=True)
+        refused = await asyncio.gather(*(journal.add(UsageEntry(numbered(n))) for n in (2, 3)), return_exceptions=True)
     assert [type(error) for error in refused] == [OSError, OSError]
     assert getattr(os, failing) is whole
-    await journal.add(numbered(4))
+    await journal.add(UsageEntry(numbered(4)))
     assert all_in(tmp_path) == [numbered(1), numbered(4)]
 
 
 async def test_who_gives_up_waiting_changes_nothing(tmp_path):
     journal = Journal(tmp_path)
-    waiting = [asyncio.create_task(journal.add(numbered(number))) for number in range(10)]
+    waiting = [asyncio.create_task(journal.add(UsageEntry(numbered(number)))) for number in range(10)]
     await asyncio.sleep(0)
     for task in waiting[::2]:
         task.cancel()
