@@ -19,6 +19,7 @@ from app.api import (
     engine,
     errors,
     events,
+    file_uploads,
     files,
     health,
     imports,
@@ -43,6 +44,7 @@ from app.api import (
     upload_sessions,
     uploads,
     usage,
+    version_files,
 )
 from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
@@ -111,7 +113,7 @@ def create_app(settings: Settings, *, engine: Engine | None = None) -> FastAPI:
         license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
     )
     app.add_middleware(Idempotency, limits=settings.limits)
-    app.add_middleware(RequestMiddleware, limits=settings.limits)
+    app.add_middleware(RequestMiddleware, limits=settings.limits, batch=settings.batch)
     if settings.cors_origins:
         # Added last, so it is the outermost: browsers hide responses without CORS headers, errors included.
         app.add_middleware(
@@ -135,6 +137,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(responses.router, responses=answers(400, 404, 409, 410, 429))
     app.include_router(messages.router, responses=answers(400, 404, 409, 410, 429, model=AnthropicErrorResponse))
     app.include_router(tokenize.router, responses=answers(400, 404, 409, 410, 429))
+    app.include_router(files.router)
+    app.include_router(file_uploads.router)
     app.include_router(responses.stored, responses=answers(404))
     app.include_router(models.router, responses=answers())
     app.include_router(tenants.router)
@@ -156,7 +160,7 @@ def _include_routers(app: FastAPI) -> None:
         app.include_router(router, prefix="/v1/adapters")
     app.include_router(upload_sessions.router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
     app.include_router(upload_sessions.router, prefix="/v1/adapters")
-    for router in (imports.router, files.router):
+    for router in (imports.router, version_files.router):
         app.include_router(router, prefix="/admin/tenants/{tenant}/adapters", dependencies=in_tenant)
         app.include_router(router, prefix="/v1/adapters")
     app.include_router(deletions.own, prefix="/admin/tenants/{tenant}/deletions", dependencies=in_tenant)

@@ -1,94 +1,137 @@
-"""Export route: ``GET .../adapters/{adapter}/versions/{number}/files/{name}``, mounted with the adapter routes."""
+"""OpenAI's files: ``/v1/files``."""
 
-import asyncio
-import base64
 import contextlib
-from typing import Annotated, BinaryIO
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
-from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from fastapi import APIRouter, Query, Request, Response
 
-from adapters.cache import CONFIG_NAME
-from app.api.adapters import Number, Reader
-from app.api.auth import GatewayDep
+from app.api.auth import BatchOwner, GatewayDep
+from app.api.file_answer import BINARY, FileAnswer
+from app.api.file_forms import FileForm, receive_file
+from app.api.file_schemas import DeletedFileOut, FileOut, FilesOut
 from app.api.schemas import answers
-from app.api.streaming import until_disconnect, while_key_works
-from app.domain.errors import Unauthenticated
-from app.services.publishing.export import ExportedFile
+from app.domain.errors import InvalidRequest
+from app.domain.files import MAX_LIFETIME_S, MIN_LIFETIME_S
+from app.services.files.validation import ANCHOR, checked_lifetime, checked_purpose
 
-router = APIRouter(tags=["adapters"])
+router = APIRouter(prefix="/v1/files", tags=["batches"])
 
-_CHUNK_BYTES = 2**20
-_BINARY = "application/octet-stream"
+MAX_LIMIT = 10_000
 
-
-class FileAnswer(Response):
-    """Response that sends a version's file in chunks, and releases its lease however the response ends."""
-
-    def __init__(self, file: ExportedFile) -> None:
-        self._file = file
-        super().__init__(media_type="application/json" if file.name == CONFIG_NAME else _BINARY)
-        digest = base64.b64encode(bytes.fromhex(file.digest)).decode()
-        self.headers.update(
-            {
-                "content-length": str(file.size),
-                "content-disposition": f'attachment; filename="{file.name}"',
-                # A version's bytes are immutable, so their digest is a strong ETag.
-                "etag": f'"{file.digest}"',
-                "repr-digest": f"sha-256=:{digest}:",  # RFC 9530
-                "cache-control": "private, no-transform",
-                "x-content-type-options": "nosniff",
+_PURPOSE, _ANCHOR, _SECONDS = "purpose", "expires_after[anchor]", "expires_after[seconds]"
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        _PURPOSE: {"type": "string", "enum": ["batch"]},
+                        _ANCHOR: {"type": "string", "enum": [ANCHOR]},
+                        _SECONDS: {"type": "integer", "minimum": MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
+                    },
+                    "required": ["file", _PURPOSE],
+                }
             }
+        },
+    }
+}
+
+
+@router.post("", summary="Upload a file of requests for a batch", responses=answers(400, 408), openapi_extra=_BODY)
+async def create_file(owner: BatchOwner, gateway: GatewayDep, request: Request) -> FileOut:
+    """Send a form with `purpose`, which is `batch`, and `file`: one request a line, as JSON.
+
+    The lines are checked when a batch is created. The file is deleted after 30 days, or after `expires_after`.
+    """
+    room = await gateway.files.room(owner.tenant)
+    form = FileForm(
+        file="file",
+        fields=frozenset({_PURPOSE, _ANCHOR, _SECONDS}),
+        most_bytes=room.bytes,
+        too_large=room.refusal,
+        idle_s=gateway.settings.limits.upload_idle_seconds,
+        check=_check_early,
+    )
+    content_type = request.headers.get("content-type", "")
+    async with gateway.spool.folder(owner.tenant) as folder:
+        received = await receive_file(request.stream(), content_type, folder, form)
+        fields = received.fields
+        if _PURPOSE not in fields:
+            raise InvalidRequest("The form has no field purpose. Send purpose=batch.", param=_PURPOSE)
+        file = await gateway.files.create(
+            owner.tenant,
+            received.file.path,
+            purpose=checked_purpose(fields[_PURPOSE]),
+            filename=received.filename,
+            lifetime_s=checked_lifetime(fields.get(_ANCHOR), fields.get(_SECONDS), gateway.settings.batch),
+            actor=owner.caller.key_id,
         )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            # If the key stops working, the answer stays incomplete: the connection closes before the last byte.
-            with contextlib.suppress(ClientDisconnect, Unauthenticated):
-                async with while_key_works(scope):
-                    await until_disconnect(receive, self._send_file(send))
-        finally:
-            self._file.lease.release()
-
-    async def _send_file(self, send: Send) -> None:
-        file = await asyncio.to_thread(self._file.path.open, "rb")
-        try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send_chunks(file, send)
-        finally:
-            # close() waits for a read that still runs in its thread.
-            await asyncio.shield(asyncio.to_thread(file.close))
+    return FileOut.of(file)
 
 
-async def _send_chunks(file: BinaryIO, send: Send) -> None:
-    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+@router.get("", summary="List files", responses=answers(404))
+async def list_files(
+    owner: BatchOwner,
+    gateway: GatewayDep,
+    purpose: Annotated[str | None, Query(description="Show only files with this purpose")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of files")] = MAX_LIMIT,
+    order: Annotated[Literal["asc", "desc"], Query(description="Order by the time of creation")] = "desc",
+    after: Annotated[str | None, Query(description="Id of the last file of the previous page")] = None,
+) -> FilesOut:
+    """The list has the files of the key's tenant, the newest first unless `order` is `asc`."""
+    page = await gateway.files.list_files(
+        owner.tenant, purpose=purpose, after=after, ascending=order == "asc", limit=limit
+    )
+    return FilesOut.of(page.files, has_more=page.has_more)
+
+
+@router.get("/{file_id}", summary="Show a file", responses=answers(404))
+async def get_file(file_id: str, owner: BatchOwner, gateway: GatewayDep) -> FileOut:
+    """The answer has no content; `/v1/files/{file_id}/content` has it."""
+    return FileOut.of(await gateway.files.get(owner.tenant, file_id))
 
 
 @router.get(
-    "/{adapter}/versions/{number}/files/{name}",
-    summary="Download one of a version's two files",
+    "/{file_id}/content",
+    summary="Download a file",
     response_class=Response,
     responses={
         **answers(404),
         200: {
             "description": "Bytes of the file, with their SHA-256 in `repr-digest`",
-            "content": {
-                _BINARY: {"schema": {"type": "string", "format": "binary"}},
-                "application/json": {"schema": {"type": "object"}},
-            },
+            "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}},
         },
     },
 )
-async def download_version_file(
-    adapter: str,
-    number: Number,
-    name: Annotated[str, Path(description="Name of the file: adapter_config.json or adapter_model.safetensors")],
-    owner: Reader,
-    gateway: GatewayDep,
-) -> Response:
-    """The bytes are those of the upload. The header `repr-digest` has their SHA-256."""
-    return FileAnswer(await gateway.export.open(owner.tenant, adapter, number, name))
+async def download_file(file_id: str, owner: BatchOwner, gateway: GatewayDep) -> Response:
+    """The bytes are those of the upload, or the results of a batch. Ranges are not supported."""
+    async with contextlib.AsyncExitStack() as opening:
+        opened = await opening.enter_async_context(gateway.files.open(owner.tenant, file_id))
+        return FileAnswer(
+            opened.path,
+            name=opened.file.filename,
+            size=opened.file.bytes,
+            digest=opened.file.sha256,
+            media_type=BINARY,
+            holds=opening.pop_all(),
+        )
+
+
+@router.delete("/{file_id}", summary="Delete a file", responses=answers(404, 409))
+async def delete_file(file_id: str, owner: BatchOwner, gateway: GatewayDep, response: Response) -> DeletedFileOut:
+    """No route shows the file any more. `deletion` reports when the bytes are gone from every server and the store.
+
+    A file that an unfinished batch reads cannot be deleted.
+    """
+    deletion = await gateway.files.delete(owner.tenant, file_id, actor=owner.caller.key_id)
+    response.headers["location"] = f"/v1/deletions/{deletion}"
+    return DeletedFileOut(id=file_id, deletion=deletion)
+
+
+def _check_early(fields: Mapping[str, str]) -> None:
+    if _PURPOSE in fields:
+        checked_purpose(fields[_PURPOSE])

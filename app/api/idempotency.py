@@ -1,4 +1,4 @@
-"""``Idempotency-Key`` on administrative POSTs, as plain ASGI middleware because uploads must stream.
+"""``Idempotency-Key`` on POSTs other than inference, as plain ASGI middleware because uploads must stream.
 
 - First request: its body is hashed while the route reads it, and its answer is held back until it is stored.
 - Repeated request: its body is read and hashed only, and the stored answer is replayed.
@@ -25,7 +25,7 @@ from app.wiring.gateway import Gateway
 REPLAYED = (b"idempotent-replayed", b"true")
 
 #: Routes whose POSTs accept the header.
-PATHS = re.compile(r"/admin/.+|/v1/(?:adapters|batches)(?:/.*)?")
+PATHS = re.compile(r"/admin/.+|/v1/(?:adapters|files|uploads|batches)(?:/.*)?")
 _NAME = HEADER.lower().encode()
 
 #: Batch size for hashing in a thread.

@@ -24,7 +24,8 @@ from app.domain.uploads import MAX_PART_BYTES
 from app.observability.context import CURRENT, RequestContext
 from app.observability.logs import ACCESS
 from app.observability.tracing import begin_trace, mark_failed
-from app.settings import LimitSettings
+from app.services.files.uploads import MAX_PART_BYTES as MAX_FILE_PART_BYTES
+from app.settings import BatchSettings, LimitSettings
 from app.wiring.gateway import Gateway
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ _PREFLIGHT_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/validate")
 #: Routes that receive a part of a resumable upload.
 _PART_PATH = re.compile(r"/(?:v1|admin/tenants/[^/]+)/adapters/[^/]+/uploads/[^/]+/files/[^/]+/parts/[^/]+")
 
+#: Routes that receive a file of a batch, or a part of one.
+_BATCH_FILE_PATH = "/v1/files"
+_FILE_PART_PATH = re.compile(r"/v1/uploads/[^/]+/parts")
+
+#: Allowance in bytes for a form besides its file.
+_FORM_BYTES = 64 * 1024
+
 #: Allowance in bytes for an upload's body besides its two files: boundaries, headers and options.
 _MULTIPART_BYTES = 64 * 1024 + OPTIONS_BYTES
 
@@ -55,7 +63,7 @@ _CLOSE = (b"connection", b"close")
 _PROMPT_PATHS = (
     LORAX_PATHS
     | ANTHROPIC_PATHS
-    | {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/tokenize", "/v1/detokenize"}
+    | {"/v1/files", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/tokenize", "/v1/detokenize"}
 )
 
 #: Routes polled by load balancers and Prometheus.
@@ -75,15 +83,15 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class RequestMiddleware:
     """ASGI middleware; must be Tenora's outermost one."""
 
-    def __init__(self, app: ASGIApp, limits: LimitSettings) -> None:
+    def __init__(self, app: ASGIApp, limits: LimitSettings, batch: BatchSettings) -> None:
         self._app = app
-        self._limits = limits
+        self._limits, self._batch = limits, batch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._limits)
+        exchange = _Exchange(scope, receive, send, self._limits, self._batch)
         started = perf_counter()
         try:
             if (refusal := exchange.read_head()) is not None:
@@ -122,10 +130,10 @@ class _Exchange:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings, batch: BatchSettings) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._gateway: Gateway = scope["state"]["gateway"]
-        file_cap = _file_cap(scope, limits)
+        file_cap = _file_cap(scope, limits, batch)
         self._takes_files, self._cap = file_cap is not None, file_cap or limits.body_bytes
         self._read = 0
         self._pace: BodyPace | None = BodyPace(limits)
@@ -275,13 +283,17 @@ class _Exchange:
         return TooLarge(f"The body is larger than the limit of {self._cap} bytes.", param="body")
 
 
-def _file_cap(scope: Scope, limits: LimitSettings) -> int | None:
+def _file_cap(scope: Scope, limits: LimitSettings, batch: BatchSettings) -> int | None:
     """Return the cap in bytes of a body that holds files, or None for any other body."""
     path: str = scope["path"]
     if scope["method"] == "POST" and path.endswith("/versions") and _UPLOAD_PATH.fullmatch(path):
         return limits.config_bytes + limits.weights_bytes + _MULTIPART_BYTES
     if scope["method"] == "POST" and path.endswith("/validate") and _PREFLIGHT_PATH.fullmatch(path):
         return limits.config_bytes + HEAD_BYTES + _MULTIPART_BYTES
+    if scope["method"] == "POST" and path == _BATCH_FILE_PATH:
+        return batch.file_bytes + _FORM_BYTES
+    if scope["method"] == "POST" and _FILE_PART_PATH.fullmatch(path):
+        return MAX_FILE_PART_BYTES + _FORM_BYTES
     if scope["method"] == "PUT" and _PART_PATH.fullmatch(path):
         return MAX_PART_BYTES
     return None

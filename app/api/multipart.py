@@ -5,19 +5,17 @@ file in memory and stops at each file's cap. RequestMiddleware caps the whole bo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.cache import CONFIG_NAME, WEIGHTS_NAME
 from adapters.errors import AdapterRejected, Reason, grouped
 from adapters.sandbox import inspect_in_child
 from adapters.strict_json import parse_object
 from adapters.weights import LENGTH_BYTES, MAX_HEADER_BYTES
+from app.api.form_parts import FormParts, MalformedForm, boundary_of
 from app.domain.errors import InvalidRequest, TooLarge
 from app.services.publishing.archives import archive_bytes, unpack_upload
 from app.settings import LimitSettings
@@ -167,7 +165,7 @@ def _read_options(raw: bytes) -> dict[str, Any]:
         ) from None
 
 
-class _UploadForm:
+class _UploadForm(FormParts):
     """Parser callbacks, with one writer for each file.
 
     Args:
@@ -180,27 +178,12 @@ class _UploadForm:
         self._writers: dict[str, SpoolWriter] = {}
         self._current: str | None = None
         self._parts = 0
-        self._header, self._value = bytearray(), bytearray()
-        self._disposition = b""
         self._reasons: list[Reason] = []
-        self._ended = False
         self._config: SpooledFile | None = None
         self.has_config = False
         try:
-            self._parser = MultipartParser(
-                boundary,
-                {
-                    "on_part_begin": self._on_part_begin,
-                    "on_header_field": self._gather(self._header),
-                    "on_header_value": self._gather(self._value),
-                    "on_header_end": self._on_header_end,
-                    "on_headers_finished": self._on_headers_finished,
-                    "on_part_data": self._on_part_data,
-                    "on_part_end": self._on_part_end,
-                    "on_end": self._on_end,
-                },
-            )
-        except FormParserError:
+            super().__init__(boundary)
+        except MalformedForm:
             raise AdapterRejected((_not_multipart("a boundary that is too long"),)) from None
 
     def feed(self, chunk: bytes) -> None:
@@ -210,8 +193,8 @@ class _UploadForm:
             AdapterRejected, TooLarge
         """
         try:
-            self._parser.write(chunk)
-        except FormParserError:
+            self.parse(chunk)
+        except MalformedForm:
             raise AdapterRejected(grouped((*self._reasons, _malformed("something else", self._allowed)))) from None
 
     async def flush_due(self) -> None:
@@ -221,7 +204,7 @@ class _UploadForm:
 
     async def finish(self) -> dict[str, SpooledFile]:
         """Close and return the files, or raise AdapterRejected with everything that is wrong with the form."""
-        if not self._ended:
+        if not self.ended:
             self._reasons.append(_malformed("no closing boundary", self._allowed))
         for name in (CONFIG_NAME, WEIGHTS_NAME):
             if name == WEIGHTS_NAME and any(reason.code == "pickle_format" for reason in self._reasons):
@@ -246,22 +229,12 @@ class _UploadForm:
         for writer in self._writers.values():
             await writer.abandon()
 
-    def _on_part_begin(self) -> None:
+    def part_began(self, name: str, filename: str) -> None:  # noqa: ARG002 - the name of the part decides
         self._parts += 1
         if self._parts > _MAX_PARTS:
             self._reasons.append(Reason("too_many_parts", "body", f"more than {_MAX_PARTS} parts", self._allowed))
             raise AdapterRejected(grouped(self._reasons))
-        self._current, self._disposition = None, b""
-
-    def _on_header_end(self) -> None:
-        if self._header.lower() == b"content-disposition":
-            self._disposition = bytes(self._value)
-        self._header.clear()
-        self._value.clear()
-
-    def _on_headers_finished(self) -> None:
-        _, options = parse_options_header(self._disposition)
-        name = options.get(b"name", b"").decode("utf-8", "replace")
+        self._current = None
         if name in _PICKLED:
             found, allowed = "a pickle, which runs code when read", "the safetensors format"
             self._reasons.append(Reason("pickle_format", name, found, allowed))
@@ -273,32 +246,21 @@ class _UploadForm:
             self._current = name
             self._writers[name] = SpoolWriter(self._folder / name)
 
-    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
+    def part_data(self, data: memoryview) -> None:
         if self._current is None:
             return
         writer, cap = self._writers[self._current], self._caps[self._current]
-        if writer.size + end - start > cap:
+        if writer.size + len(data) > cap:
             raise TooLarge(f"{self._current} is larger than the limit of {cap} bytes.", param=self._current)
-        writer.add(memoryview(data)[start:end])
+        writer.add(data)
 
-    def _on_part_end(self) -> None:
+    def part_ended(self) -> None:
         self.has_config = self.has_config or self._current == CONFIG_NAME
-
-    def _on_end(self) -> None:
-        self._ended = True
-
-    @staticmethod
-    def _gather(buffer: bytearray) -> Callable[[bytes, int, int], None]:
-        def gather(data: bytes, start: int, end: int) -> None:
-            buffer.extend(data[start:end])
-
-        return gather
 
 
 def _boundary(content_type: str) -> bytes:
-    kind, options = parse_options_header(content_type)
-    boundary = options.get(b"boundary", b"")
-    if kind != b"multipart/form-data" or not boundary:
+    boundary = boundary_of(content_type)
+    if not boundary:
         raise AdapterRejected((_not_multipart(repr(content_type[:_SHOWN])),))
     return boundary
 

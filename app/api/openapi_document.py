@@ -31,8 +31,8 @@ TAGS: list[dict[str, Any]] = [
     {"name": "openai", "description": "OpenAI's API: completions, chats, Responses and models."},
     {"name": "anthropic", "description": "Anthropic's API: Messages."},
     {"name": "lorax", "description": "LoRAX's API, as the published lorax-client uses it."},
-    {"name": "batches", "description": "OpenAI's batches: many requests in one file, run beside other requests."},
     {"name": "tokens", "description": "The tokenizer: tokens of a prompt, and the text of tokens."},
+    {"name": "batches", "description": "OpenAI's API for batches: files, uploads in parts, batches."},
     {"name": "adapters", "description": "Adapters and their versions: publish, describe, retire and delete."},
     {"name": "aliases", "description": "Movable names of versions, split traffic and canaries."},
     {"name": "sharing", "description": "Adapters that other tenants may use."},
@@ -66,6 +66,7 @@ _PARAMETERS = {
     "alias": "Name of the alias",
     "batch_id": "Id of the batch",
     "deletion": "Id of the deletion",
+    "file_id": "Id of the file",
     "key_id": "Public id of the key",
     "model": "`default`, `base` or `tenant/adapter`",
     "model_id": "Name of the model, in any form that `model` accepts",
@@ -73,6 +74,7 @@ _PARAMETERS = {
     "recipient": "Slug of the tenant that the adapter is shared with",
     "response_id": "Id of a response",
     "tenant": "Slug of the tenant",
+    "upload_id": "Id of the upload",
 }
 
 #: Bodies with ``options`` of a publication.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from app.api import batch_examples, inference_examples
+from app.api import batch_examples, file_examples, inference_examples
 from app.api.openapi_components import SCHEMAS, event_data
 
 _AT = "2026-03-01T09:30:00Z"
@@ -260,6 +260,7 @@ _FEED_EVENT = (
 BODIES: dict[str, Any] = {
     **inference_examples.BODIES,
     **batch_examples.BODIES,
+    **file_examples.BODIES,
     "AdapterPatch": {"limits": {"requests_per_minute": 60}},
     "AliasPut": {"weights": {"2": 95, "3": 5}},
     "CanaryPut": {"version": 3, "policy": _POLICY},
@@ -292,6 +293,7 @@ BODIES: dict[str, Any] = {
 ANSWERS: dict[str, Any] = {
     **inference_examples.ANSWERS,
     **batch_examples.ANSWERS,
+    **file_examples.ANSWERS,
     "Adapter": _ADAPTER,
     "Alias": _ALIAS,
     "AliasChange": _ALIAS_CHANGE,

@@ -80,8 +80,13 @@ _SENT: tuple[tuple[frozenset[str], frozenset[str], tuple[str, ...]], ...] = (
         ("Location",),
     ),
     (frozenset({"deleteVersion", "deleteAdapter"}), frozenset({"202"}), ("Location",)),
+    (frozenset({"deleteFile"}), frozenset({"200"}), ("Location",)),
     (frozenset({"getAlias", "putAlias", "rollbackAlias"}), frozenset({"200", "201"}), ("ETag",)),
-    (frozenset({"downloadVersionFile"}), frozenset({"200"}), ("ETag", "ContentDigest", "ContentDisposition")),
+    (
+        frozenset({"downloadVersionFile", "downloadFile"}),
+        frozenset({"200"}),
+        ("ETag", "ContentDigest", "ContentDisposition"),
+    ),
 )
 
 

@@ -13,6 +13,7 @@ UNNAMED = "file"
 MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 30 * 24 * 3600
 
 _ID = re.compile("file-[0-9a-f]{32}", re.ASCII)
+_UPLOAD_ID = re.compile("upload_[0-9a-f]{32}", re.ASCII)
 
 
 class Purpose(StrEnum):
@@ -51,6 +52,11 @@ class StoredFile:
 def is_file_id(text: str) -> bool:
     """Return whether a text has the form of a file's id."""
     return bool(_ID.fullmatch(text))
+
+
+def is_upload_id(text: str) -> bool:
+    """Return whether a text has the form of an upload's id."""
+    return bool(_UPLOAD_ID.fullmatch(text))
 
 
 def shown_name(name: str) -> str:

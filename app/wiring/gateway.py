@@ -30,6 +30,9 @@ from app.services.catalog.shares import SharingService
 from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.deletions import DeletionService
 from app.services.deletion.retirement import RetirementService
+from app.services.files.files import FileService
+from app.services.files.sweeper import FileSweeper
+from app.services.files.uploads import FileUploadService
 from app.services.limits.service import LimitService
 from app.services.operations.engine_view import EngineViewService
 from app.services.operations.events import EventFeed
@@ -245,6 +248,27 @@ class Gateway:
     @cached_property
     def retirement(self) -> RetirementService:
         return RetirementService(self.database, self._engine, self._in_flight)
+
+    # Files of batches.
+
+    @cached_property
+    def files(self) -> FileService:
+        return FileService(self.database, self.contents, self.settings.batch, self._wake_deletions)
+
+    @cached_property
+    def file_uploads(self) -> FileUploadService:
+        return FileUploadService(
+            self.database,
+            self.contents,
+            self.spool,
+            self.settings.batch,
+            self.settings.limits,
+            self._wake_deletions,
+        )
+
+    @cached_property
+    def file_sweeper(self) -> FileSweeper:
+        return FileSweeper(self.database)
 
     # Serving.
 

@@ -7,6 +7,7 @@ from app.services.access.key_watch import EVERY_S as KEYS_EVERY_S
 from app.services.batches.admission import EVERY_S as BATCHES_EVERY_S
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.files.local_copies import EVERY_S as COPIES_EVERY_S
+from app.services.files.sweeper import EVERY_S as FILES_EVERY_S
 from app.services.limits.prices import EVERY_S as PRICES_EVERY_S
 from app.services.limits.service import EVERY_S as LIMITS_EVERY_S
 from app.services.operations.events import EVERY_S as EVENTS_EVERY_S
@@ -44,6 +45,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("expired files", FILES_EVERY_S, gateway.file_sweeper.sweep),
         Periodic("copies of files", COPIES_EVERY_S, gateway.contents.copies.remove_idle),
         Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.access_log.write),
         Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),

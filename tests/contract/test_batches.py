@@ -103,7 +103,7 @@ async def test_a_name_means_one_version_for_the_whole_batch(here: BatchNode, cal
 
 
 async def test_the_other_endpoints(here: BatchNode, caller: Caller) -> None:
-    bodies = {
+    bodies: dict[str, dict[str, Any]] = {
         "/v1/completions": {"prompt": "hi", "max_tokens": 2},
         "/v1/responses": {"input": "hi", "max_output_tokens": 2},
         "/generate": {"inputs": "hi", "parameters": {"max_new_tokens": 2}},

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import parse_slug
-from app.database import audit, quotas, tenants
+from app.database import audit, files, quotas, tenants
 from app.database.session import Database
 from app.domain.access import Tenant
 from app.domain.clock import Clock, utc_now
@@ -18,6 +18,7 @@ from app.domain.errors import Conflict
 from app.domain.pages import Page
 from app.domain.quotas import Usage
 from app.services.access.caller_cache import CallerCache
+from app.services.common.file_removal import remove_all_files
 from app.services.common.lookups import tenant_or_404
 from app.services.common.quotas import limits_of
 from app.services.common.validation import (
@@ -138,17 +139,20 @@ class TenantService:
         return new
 
     async def delete(self, slug: str, *, actor: str) -> None:
-        """Delete a tenant. Its keys stop working, and its slug becomes free.
+        """Delete a tenant with its files. Its keys stop working, and its slug becomes free.
 
         Raises:
             NotFound
-            Conflict: the tenant still has adapters.
+            Conflict: the tenant still has adapters or unfinished batches.
         """
         async with self._database.write() as connection:
             tenant = await tenant_or_404(connection, slug, lock=True)
             if await tenants.has_adapters(connection, tenant.id):
                 raise Conflict(f"The tenant {slug!r} still has adapters. Delete them first.")
+            if await files.has_unfinished_batches(connection, tenant.id):
+                raise Conflict(f"The tenant {slug!r} still has unfinished batches. Cancel them first.")
             now = self._clock()
+            await remove_all_files(connection, tenant, at=now, actor=actor)
             await tenants.mark_tenant_deleted(connection, tenant.id, at=now)
             await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
         self._cache.clear()

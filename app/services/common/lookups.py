@@ -1,13 +1,14 @@
-"""Look up tenants, adapters and versions by name, or raise NotFound."""
+"""Look up tenants, adapters, versions and files by name or id, or raise NotFound."""
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import InvalidName
 from adapters.identity import MAX_VERSION_NUMBER, parse_slug
-from app.database import adapters, tenants, versions
+from app.database import adapters, files, tenants, versions
 from app.domain.access import Tenant
 from app.domain.adapters import Adapter, Version
 from app.domain.errors import NotFound
+from app.domain.files import StoredFile, is_file_id
 
 
 async def tenant_or_404(connection: AsyncConnection, slug: str, *, lock: bool = False) -> Tenant:
@@ -41,3 +42,21 @@ async def version_or_404(connection: AsyncConnection, adapter: Adapter, number: 
     if version is None:
         raise NotFound(f"There is no version {str(number)[:20]} of the adapter {adapter.name!r}.", param="version")
     return version
+
+
+async def file_or_404(
+    connection: AsyncConnection, tenant: Tenant, file_id: str, *, lock: bool = False, param: str = "file_id"
+) -> StoredFile:
+    """Return a file that is not deleted.
+
+    Args:
+        lock: True to lock its row, so that it cannot be deleted before the transaction ends.
+        param: field of the request that names the file.
+
+    Raises:
+        NotFound: the file does not exist, or belongs to another tenant.
+    """
+    file = await files.find_file(connection, tenant.id, file_id, lock=lock) if is_file_id(file_id) else None
+    if file is None:
+        raise NotFound(f"There is no file {file_id[:80]!r}.", param=param)
+    return file

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from app.api.files import FileAnswer
+from app.api.version_files import answer_of
 from app.database.migrate import upgrade
 from app.database.session import Database
 from app.engine.port import Answer, AnswerEvent, EngineRequest, TokenUsage
@@ -248,7 +248,7 @@ async def test_a_download_ends_with_its_key(tmp_path: Path) -> None:
         name="adapter_model.safetensors", path=tmp_path / "weights", size=2**21, digest="0" * 64, lease=lease
     )
     state = {"caller": SimpleNamespace(key_id="0" * 16), "gateway": SimpleNamespace(key_watch=watch)}
-    answering = asyncio.create_task(FileAnswer(file)({"type": "http", "state": state}, receive, send))
+    answering = asyncio.create_task(answer_of(file)({"type": "http", "state": state}, receive, send))
     await sending.wait()
     await watch.check()
     await answering

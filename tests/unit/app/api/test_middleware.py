@@ -17,7 +17,7 @@ from adapters.stores.local import LocalStore
 from app.api import errors
 from app.api.middleware import RequestMiddleware
 from app.services.operations.readiness import Readiness
-from app.settings import LimitSettings
+from app.settings import BatchSettings, LimitSettings
 from app.wiring.engine_metrics import Metrics
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.live_server import live_server
@@ -44,7 +44,7 @@ def _broken_app(root: Path) -> FastAPI:
         yield {"gateway": gateway}
 
     app = FastAPI(lifespan=lifespan)
-    app.add_middleware(RequestMiddleware, limits=LimitSettings(body_bytes=1024))
+    app.add_middleware(RequestMiddleware, limits=LimitSettings(body_bytes=1024), batch=BatchSettings())
     errors.install(app)
 
     @app.get("/fails")

@@ -22,7 +22,7 @@ from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
 from app.services.operations.readiness import Readiness
-from app.settings import LimitSettings
+from app.settings import BatchSettings, LimitSettings
 from app.wiring.engine_metrics import Metrics
 from tests.support.overviews import overview, queue, residency
 from tests.support.samples import AT, Samples, samples
@@ -39,7 +39,7 @@ class Everything:
         self.metrics = Metrics(self.engine, DiskCache(folder, LocalStore(folder / "blobs"), 2**20))
         database = Database(f"sqlite+aiosqlite:///{folder}/none.db")
         self.limits = LimitService(lambda _: TokenBound(0, 0), MemoryAccounts(database), PriceService(database))
-        self._frame = RequestMiddleware(_refusing, LimitSettings())
+        self._frame = RequestMiddleware(_refusing, LimitSettings(), BatchSettings())
 
     async def see(self, name: str, number: int) -> None:
         """Record events with this name or number as method, path, header, tenant, key, adapter and version."""

@@ -40,7 +40,7 @@ def test_a_damaged_blob_yields_nothing(tmp_path: Path, damage: str) -> None:
     compressed = compress([b"some content" * 1000], tmp_path / "blob", comment="file-1")
     blob = bytearray((tmp_path / "blob").read_bytes())
     blob[len(blob) // 2] ^= damage == "flipped"
-    kept = {"torn": blob[:-1], "grown": blob + b"x", "empty": b""}.get(damage, blob)
+    kept = {"torn": blob[:-1], "grown": blob + b"x", "empty": bytearray()}.get(damage, blob)
     (tmp_path / "blob").write_bytes(kept)
     with pytest.raises(DigestMismatch):
         decompress(tmp_path / "blob", tmp_path / "copy", digest=compressed.digest)

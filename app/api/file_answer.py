@@ -1,0 +1,78 @@
+"""Answer with a file from this node's disk, sent in chunks."""
+
+import asyncio
+import base64
+import contextlib
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.streaming import until_disconnect, while_key_works
+from app.domain.errors import Unauthenticated
+
+BINARY = "application/octet-stream"
+
+_CHUNK_BYTES = 2**20
+
+
+class FileAnswer(Response):
+    """Response that sends a file in chunks, and closes what holds the file however the response ends.
+
+    Args:
+        name: name for the client; printable.
+        digest: SHA-256 of the file, hex.
+        holds: closed at the end.
+    """
+
+    def __init__(
+        self, path: Path, *, name: str, size: int, digest: str, media_type: str, holds: contextlib.AsyncExitStack
+    ) -> None:
+        self._path, self._holds = path, holds
+        super().__init__(media_type=media_type)
+        encoded = base64.b64encode(bytes.fromhex(digest)).decode()
+        self.headers.update(
+            {
+                "content-length": str(size),
+                "content-disposition": attachment(name),
+                # The bytes are immutable, so their digest is a strong ETag.
+                "etag": f'"{digest}"',
+                "repr-digest": f"sha-256=:{encoded}:",  # RFC 9530
+                "cache-control": "private, no-transform",
+                "x-content-type-options": "nosniff",
+            }
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            # If the key stops working, the answer stays incomplete: the connection closes before the last byte.
+            with contextlib.suppress(ClientDisconnect, Unauthenticated):
+                async with while_key_works(scope):
+                    await until_disconnect(receive, self._send_file(send))
+        finally:
+            await self._holds.aclose()
+
+    async def _send_file(self, send: Send) -> None:
+        file = await asyncio.to_thread(self._path.open, "rb")
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send_chunks(file, send)
+        finally:
+            # close() waits for a read that still runs in its thread.
+            await asyncio.shield(asyncio.to_thread(file.close))
+
+
+def attachment(name: str) -> str:
+    """Build a Content-Disposition (RFC 6266); a name outside ASCII is sent in UTF-8, with a replacement beside it."""
+    plain = "".join(character if character.isascii() and character not in '"\\' else "_" for character in name)
+    header = f'attachment; filename="{plain}"'
+    return header if plain == name else f"{header}; filename*=UTF-8''{quote(name, safe='')}"
+
+
+async def _send_chunks(file: BinaryIO, send: Send) -> None:
+    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
