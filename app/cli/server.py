@@ -125,6 +125,7 @@ class Server(uvicorn.Server):
         container: Container = self._app.state.container
         container.gateway.readiness.leave()
         container.node.engine.leave()
+        container.gateway.batch_runner.leave()
         await self._drain()
         # End event feeds, which never end by themselves.
         container.gateway.events.end()

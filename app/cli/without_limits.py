@@ -19,7 +19,7 @@ _NOTHING = Permit("", Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None), 
 
 
 class _NoLimits(LimitService):
-    async def admit(self, *_request: object) -> Permit:
+    async def admit(self, *_request: object, **_options: object) -> Permit:
         return _NOTHING
 
 

@@ -165,9 +165,9 @@ async def release_leases(connection: AsyncConnection, node: str) -> int:
 
 
 async def set_blocked(connection: AsyncConnection, batch_id: str, blocked: Cause | None) -> None:
-    """Set why no line of a batch runs at present."""
+    """Set why no line of an unfinished batch runs at present."""
     value = None if blocked is None else asdict(blocked)
-    await connection.execute(update(batches).where(batches.c.id == batch_id).values(blocked=value))
+    await connection.execute(update(batches).where(batches.c.id == batch_id, _OPEN).values(blocked=value))
 
 
 def quote_values(quote: Quote) -> dict[str, Any]:

@@ -62,7 +62,7 @@ async def add_reservations(
     """Store the reservations of requests, by request id."""
     if reservations:
         rows = [
-            {"request_id": request_id, "node_id": node_id, "taken": asdict(reservation), "expires_at": expires_at}
+            {"request_id": request_id, "node_id": node_id, "taken": _taken(reservation), "expires_at": expires_at}
             for request_id, reservation in reservations.items()
         ]
         await connection.execute(insert(limit_grants).values(rows))
@@ -118,7 +118,7 @@ async def add_reclaimed(connection: AsyncConnection, reservations: Mapping[str, 
     """Store what was reclaimed from requests without a record."""
     if reservations:
         rows = [
-            {"request_id": request_id, "taken": asdict(reservation), "at": at}
+            {"request_id": request_id, "taken": _taken(reservation), "at": at}
             for request_id, reservation in reservations.items()
         ]
         await connection.execute(insert(limit_reclaimed).values(rows))
@@ -137,6 +137,14 @@ async def forget_reclaimed(connection: AsyncConnection, before: datetime) -> Non
 async def _removed(connection: AsyncConnection, table: Table, which: ColumnElement[bool]) -> dict[str, Reservation]:
     rows = await connection.execute(delete(table).where(which).returning(table.c.request_id, table.c.taken))
     return {row.request_id: _reservation(row.taken) for row in rows}
+
+
+def _taken(reservation: Reservation) -> dict[str, Any]:
+    """JSON representation; a server of the release before knows no ``rated``, which is stored only if it is False."""
+    values = asdict(reservation)
+    if reservation.rated:
+        del values["rated"]
+    return values
 
 
 def _reservation(taken: Mapping[str, Any]) -> Reservation:

@@ -168,6 +168,20 @@ class LineResult:
     content: str
 
 
+#: Prefix of the request ids of lines. Ids of other requests are hexadecimal, so no client can have one like this.
+_LINE_PREFIX = "batch-"
+
+
+def line_request_id(batch_id: str, line: int) -> str:
+    """Return the request id of a line: the same for every attempt, so its usage is recorded once."""
+    return f"{_LINE_PREFIX}{batch_id.removeprefix('batch_')}-{line}"
+
+
+def is_line(request_id: str) -> bool:
+    """Return whether a request id is that of a line."""
+    return request_id.startswith(_LINE_PREFIX)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a batch cannot run.

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from app.domain.batches import LineResult
+
 #: Maximum length in characters of a finish reason in the database.
 MAX_REASON = 32
 
@@ -48,6 +50,21 @@ class UsageRecord:
     status: int
     cost: int = 0
     slot_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageEntry:
+    """A usage record, with the result of its line if the request is a line of a batch.
+
+    Both become visible in one transaction. So a line has one result and is charged once, whatever ends in between.
+
+    Attributes:
+        reservation: id of the reservation of this attempt of a line.
+    """
+
+    record: UsageRecord
+    result: LineResult | None = None
+    reservation: str | None = None
 
 
 class Grouping(StrEnum):

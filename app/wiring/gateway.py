@@ -22,6 +22,9 @@ from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
 from app.services.batches.admission import BatchAdmission
+from app.services.batches.finishing import Finisher
+from app.services.batches.line_runner import LineRunner
+from app.services.batches.runner import BatchRunner
 from app.services.batches.service import BatchService
 from app.services.batches.validation import Validator
 from app.services.bodies.reading import BodyReader
@@ -73,6 +76,9 @@ from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
 from app.wiring.node import node_name
 from app.wiring.resources import Resources
+
+#: Seconds for which a server holds a batch whose files it writes, after each of its steps.
+_FINISHING_S = 60.0
 
 
 class Gateway:
@@ -287,6 +293,24 @@ class Gateway:
             prefetcher=self._prefetcher,
             limiting=self.limits,
             meter=self.meter,
+        )
+
+    @cached_property
+    def batch_runner(self) -> BatchRunner:
+        settings = self.settings.batch
+        lines = LineRunner(self.inference, BodyChecks(self.settings, self._tokens), weight=settings.weight)
+        finisher = Finisher(
+            self.database, self.store, self.contents, node=self.node_id, lease_s=max(_FINISHING_S, settings.node_lost_s)
+        )
+        return BatchRunner(
+            self.database,
+            self._engine,
+            lines,
+            finisher,
+            self.contents,
+            self.ledger,
+            node=self.node_id,
+            lost_s=settings.node_lost_s,
         )
 
     @cached_property

@@ -49,7 +49,12 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         await _start_engine(node, started)
         started.push_async_callback(gateway.smoke_tests.close)
         started.push_async_callback(gateway.batch_admission.close)
+        # The earlier process's journal has been shipped, so what it held can be given back.
+        await gateway.batch_runner.open()
         await _start_jobs(gateway, node, started)
+        # Stopped first: its lines are given back while engine and journal work.
+        started.push_async_callback(gateway.batch_runner.stop, gateway.settings.grace_seconds)
+        gateway.batch_runner.start()
         yield container
 
 

@@ -20,7 +20,7 @@ from app.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, Too
 from app.domain.files import Purpose
 from app.services.batches.service import NewBatch
 from app.settings import BatchSettings
-from tests.support.batches import CHAT, BatchNode, jsonl, line, problems
+from tests.support.batch_admission import CHAT, BatchNode, jsonl, line, problems
 from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures",)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,12 @@ from app.database import limit_accounts as limit_accounts_repo
 from app.database import usage
 from app.database.session import Database
 from app.database.tables import limit_accounts, limit_grants, limit_reclaimed
+from app.domain.batches import LineResult
 from app.domain.errors import RegistryUnavailable
 from app.domain.limits.limiter import LimitBreach, Reservation, Subject
 from app.domain.limits.limits import Limits
 from app.domain.limits.remaining import Left
+from app.domain.usage import UsageEntry
 from app.services.limits.accounts import Health
 from app.services.limits.late_settlement import count_late
 from app.services.limits.memory import MemoryAccounts
@@ -25,6 +27,7 @@ from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
 from app.wiring.limit_accounts import accounts_of
+from tests.support.batches import Owner, inserted, owner
 from tests.support.registry import Node, SettableClock
 from tests.support.usage_records import record
 
@@ -185,7 +188,7 @@ async def test_a_record_after_its_returned_reservation_counts_once(node, clock, 
     for attempt in range(2):
         ledger = Ledger(node.database, Journal(tmp_path / f"usage-{attempt}"))
         await ledger.open()
-        await ledger.keep(record(2, 1, at=clock()))
+        await ledger.keep(UsageEntry(record(2, 1, at=clock())))
         await ledger.close()
     requests, tokens = (await servers[1].left(limits))[TENANT]
     assert (requests.used, tokens.used) == (1, 20 + 13), "the request itself was counted in the minute that it came"
@@ -455,3 +458,49 @@ async def test_who_does_not_wait_asks_the_database_once(node, clock, servers, mo
     assert not await clients.ask(servers[0], limits, 1)
     clock.advance(30.5)
     assert await clients.ask(servers[0], limits, 1)
+
+
+class Lines:
+    """Attempts of lines of one batch: their reservations, and their entries in a journal."""
+
+    def __init__(self, node: Node, folder: Path, pricing: Owner) -> None:
+        self._node, self._folder, self._owner = node, folder, pricing
+
+    async def reserve(self, server: SharedAccounts, limits: Mapping[Subject, Limits], attempt: str) -> bool:
+        decision = await server.take(attempt, limits, 30, rated=False)
+        return not isinstance(decision.outcome, LimitBreach)
+
+    async def ship(self, batch_id: str, line: int, attempt: str) -> None:
+        entry = UsageEntry(
+            replace(record(1, self._owner.tenant_id, at=self._node.clock()), request_id=f"batch-{batch_id}-{line}"),
+            LineResult(batch_id, line, 0, True, "{}"),
+            attempt,
+        )
+        ledger = Ledger(self._node.database, Journal(self._folder / attempt))
+        await ledger.open()
+        await ledger.keep(entry)
+        await ledger.close()
+
+
+async def test_a_line_that_two_servers_ran_counts_once(node, clock, servers, tmp_path) -> None:
+    """Reservations are settled with the records: whichever server's record is accepted, and in whichever order."""
+    pricing = await owner(node, "pricing")
+    limits: dict[Subject, Limits] = {TENANT: Limits(tokens_per_month=1000, concurrent_requests=1)}
+    batch_id = await inserted(node, pricing, lines=4)
+    lines = Lines(node, tmp_path, pricing)
+    attempts = ("first", "second")
+    # Both ran line 1; the first record comes first. Line 2: the reservation of the first one is reclaimed before.
+    for line in (1, 2):
+        for server, attempt in zip(servers, attempts, strict=True):
+            assert await lines.reserve(server, limits, f"{attempt}-{line}")
+    await lines.ship(batch_id, 1, "first-1")
+    await lines.ship(batch_id, 1, "second-1")
+    clock.advance(LEASE_S / 2)
+    await servers[1].maintain()
+    clock.advance(LEASE_S / 2 + 1)
+    await servers[1].maintain()
+    await lines.ship(batch_id, 2, "first-2")
+    await lines.ship(batch_id, 2, "second-2")
+    used = {left.name: left.used for left in (await servers[1].left(limits))[TENANT]}
+    assert used == {"concurrent_requests": 0, "tokens_per_month": 2 * 13}
+    assert await rows(node) == (1, 0), "no reservation is left"

@@ -13,7 +13,7 @@ from app.database import usage as usage_repo
 from app.database.session import Database
 from app.database.tables import usage
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.usage import Grouping, UsageRecord, Used
+from app.domain.usage import Grouping, UsageEntry, UsageRecord, Used
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.usage import UsageService
@@ -166,11 +166,11 @@ async def test_records_of_the_journal_reach_the_database_once(node: Node, tmp_pa
     ledger = Ledger(node.database, Journal(tmp_path / "usage"))
     await ledger.open()
     await node.tenants.create("pricing", actor="cli")
-    await asyncio.gather(*(ledger.keep(record(number)) for number in range(1200)))
+    await asyncio.gather(*(ledger.keep(UsageEntry(record(number))) for number in range(1200)))
     await ledger.ship()
     # A server that crashes before it deletes a journal file finds it again.
     monkeypatch.setattr("app.services.usage.ledger.forget", lambda path: None)
-    await ledger.keep(record(1200))
+    await ledger.keep(UsageEntry(record(1200)))
     await ledger.ship()
     monkeypatch.undo()
     await ledger.ship()
@@ -184,7 +184,7 @@ async def test_a_database_that_is_gone_costs_no_record(node: Node, tmp_path, cap
     ledger = Ledger(gone, Journal(tmp_path / "usage"))
     await ledger.open()
     for number in range(3):
-        await ledger.keep(record(number))
+        await ledger.keep(UsageEntry(record(number)))
     await ledger.close()
     assert "stay in the journal" in caplog.text
     await gone.close()
@@ -207,7 +207,7 @@ async def test_a_disk_that_is_full_costs_no_record(node: Node, tmp_path, monkeyp
 
     with monkeypatch.context() as disk:
         disk.setattr("app.services.usage.journal.os.fdatasync", full)
-        await asyncio.gather(*(ledger.keep(record(number)) for number in range(5)))
+        await asyncio.gather(*(ledger.keep(UsageEntry(record(number))) for number in range(5)))
     assert (await sums(node))[()].requests == 5
     await ledger.close()
     assert (await sums(node))[()].requests == 5

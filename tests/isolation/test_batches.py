@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.batch_admission import CHAT, jsonl, line
 from tests.support.batch_calls import ABSENT_BATCH, create, validated
-from tests.support.batches import CHAT, jsonl, line
 from tests.support.file_calls import ABSENT_FILE
 from tests.support.file_calls import create as create_file
 from tests.support.serving import PeftFiles, save_base

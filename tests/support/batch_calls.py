@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.batches import CHAT, jsonl
+from tests.support.batch_admission import CHAT, jsonl
 from tests.support.file_calls import create as create_file
 
 ABSENT_BATCH = f"batch_{'0' * 16}"

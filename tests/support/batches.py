@@ -1,166 +1,370 @@
-"""Services of batches over a node of the registry tests: their files, their admission, and lines of requests."""
+"""Batches over the registry of the contract tests: a scripted engine, servers that run batches, and their output."""
 
+import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from adapters.stores.local import LocalStore
-from app.database import batches
-from app.domain.access import Caller, Scope
-from app.domain.batches import Batch, BatchState
+from adapters.stores import open_store
+from adapters.stores.base import BlobStore
+from app.database import batch_chunks, batches, files
+from app.database.session import Database
+from app.domain.adapters import Version
+from app.domain.batches import Batch, BatchOptions, BatchState, BatchUsage, Chunk, ChunkState, LinePlace
 from app.domain.files import Purpose, StoredFile
-from app.services.batches.admission import BatchAdmission
-from app.services.batches.service import BatchService, NewBatch
-from app.services.batches.validation import Validation, Validator
-from app.services.bodies.reading import BodyReader
+from app.engine.port import Answer, EngineRequest, TokenUsage
+from app.engine.status import EngineState
+from app.services.batches.finishing import Finisher
+from app.services.batches.line_runner import LineRunner
+from app.services.batches.runner import BatchRunner
 from app.services.files.contents import FileContents
+from app.services.limits.accounts import Accounts
 from app.services.limits.memory import MemoryAccounts
-from app.services.limits.prices import PriceService
-from app.services.limits.service import LimitService
-from app.services.prompts.base_template import BaseTemplate
-from app.services.prompts.chat import ChatPrompts
+from app.services.limits.shared import SharedAccounts
 from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.blobs import BlobService
 from app.services.serving.checked_bodies import BodyChecks
-from app.services.serving.preparation import Preparation
-from app.services.serving.targets import Targets
-from app.settings import BatchSettings, Settings
-from tests.support.inference import TEMPLATE
+from app.services.usage.journal import Journal
+from app.services.usage.ledger import Ledger
+from app.settings import Settings
+from app.support.periodic import Periodic
+from tests.support.inference import inference_service
 from tests.support.registry import Node
-from tests.support.word_tokenizer import word_tokenizer
+from tests.support.serving import NoEngine
 
-CHAT = "/v1/chat/completions"
-BASE_NAME = "demo"
-CONTEXT = 64
-
-
-def line(number: int, *, url: str = CHAT, **body: Any) -> dict[str, Any]:
-    """Build a line of a batch; by default a chat of one turn and at most four tokens."""
-    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
-    return {"custom_id": f"line {number}", "method": "POST", "url": url, "body": (chat if url == CHAT else {}) | body}
+COMPLETIONS = "/v1/completions"
+WINDOW = 16
+_SHIPPED_EVERY_S = 0.3
 
 
-def jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+class AnsweringEngine(NoEngine):
+    """Engine that answers completions with the version and the prompt.
+
+    Attributes:
+        before: called with each request before its answer; it may raise an error.
+        may: answers wait for this event.
+        asked: number of attempts by request id.
+        most: most requests in flight at once.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        super().__init__()
+        self.state = EngineState.READY
+        self.shown = replace(self.shown, status=replace(self.shown.status, window=window))
+        self.before: Callable[[EngineRequest], object] = lambda _: None
+        self.may = asyncio.Event()
+        self.may.set()
+        self.asked = Counter[str]()
+        self.order: list[EngineRequest] = []
+        self.running = self.most = 0
+
+    async def answer(self, request: EngineRequest) -> Answer:
+        self.asked[request.request_id] += 1
+        self.order.append(request)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0)
+            await self.may.wait()
+            self.before(request)
+        finally:
+            self.running -= 1
+        prompt = request.body["prompt"]
+        tokens = TokenUsage(len(prompt), 0, 1 + len(prompt) % 3, ttft_s=0.1)
+        self.usages[request.request_id] = tokens
+        version = request.adapter.version_id if request.adapter else 0
+        choice = {"index": 0, "text": f"{version}:{prompt}", "finish_reason": "stop"}
+        usage = {"prompt_tokens": tokens.prompt_tokens, "completion_tokens": tokens.output_tokens}
+        return {"object": "text_completion", "model": request.model, "choices": [choice], "usage": usage}
 
 
-class _Validator(Validator):
-    node: "BatchNode"
-
-    async def validate(self, *args: Any, **options: Any) -> Validation:
-        validation = await super().validate(*args, **options)
-        if self.node.after_validation is not None:
-            await self.node.after_validation()
-        return validation
+def store_in(folder: Path) -> BlobStore:
+    return open_store(f"file://{folder}/blobs", endpoint_url=None, region=None)
 
 
 @dataclass
-class BatchNode:
-    """Batches on one server, with the base ``demo`` and a tokenizer of words.
+class Server:
+    """A server that runs batches.
 
     Attributes:
-        refusals: sentences that the audit trail would have got.
-        after_validation: called when all lines of a batch were validated, before it is written.
+        runner: None after a crash.
     """
 
     node: Node
-    folder: Path
-    settings: BatchSettings = field(default_factory=BatchSettings)
-    name: str = "a" * 32
-    refusals: list[str] = field(default_factory=list)
-    after_validation: Callable[[], Awaitable[None]] | None = None
+    store: BlobStore
+    home: Path
+    identity: str = field(default_factory=lambda: uuid.uuid4().hex)
+    engine: AnsweringEngine = field(default_factory=AnsweringEngine)
+    lost_s: float = 30.0
+    runner: BatchRunner = field(init=False)
+    ledger: Ledger = field(init=False)
+    contents: FileContents = field(init=False)
+    accounts: Accounts = field(init=False)
+    _shipping: Periodic = field(init=False)
 
-    def __post_init__(self) -> None:
-        database, clock = self.node.database, self.node.clock
-        store = LocalStore(self.folder / "blobs")
-        blobs = BlobService(database, store, self.name, clock=clock)
-        files = self.folder / self.name
-        self.contents = FileContents(database, store, blobs, files, most_bytes=10**9, clock=clock)
-        files.mkdir(exist_ok=True, parents=True)
-        self.contents.start()
-        configured = Settings(batch=self.settings)
-        tokens = PromptTokens(word_tokenizer(), context=CONTEXT)
-        self.prompts = ChatPrompts(configured, {}, BaseTemplate(TEMPLATE, {}))
-        self.limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
-        targets = Targets(self.node.adapters, base_name=BASE_NAME)
-        self.service = BatchService(database, targets, self.settings, clock=clock)
-        validator = _Validator(
-            BodyChecks(configured, tokens),
-            Preparation(self.prompts, tokens),
-            tokens,
-            self.limits,
-            BodyReader(),
-            self.settings,
+    async def start(self) -> None:
+        """Start the parts that batches need, as a new process would."""
+        node, settings = self.node, Settings()
+        blobs = BlobService(node.database, self.store, self.identity, clock=node.clock)
+        self.contents = FileContents(
+            node.database, self.store, blobs, self.home / "files", most_bytes=10**9, clock=node.clock
         )
-        validator.node = self
-        self.admission = BatchAdmission(
-            database,
+        await asyncio.to_thread(self.contents.start)
+        self.ledger = Ledger(node.database, Journal(self.home / "usage"))
+        await self.ledger.open()
+        await self.ledger.ship()
+        self.accounts = (
+            SharedAccounts(node.database, self.identity)
+            if node.database.is_postgresql
+            else MemoryAccounts(node.database, clock=node.clock)
+        )
+        await self.accounts.restore()
+        inference = inference_service(node, self.engine, settings, ledger=self.ledger, accounts=self.accounts)
+        checks = BodyChecks(settings, PromptTokens(None, context=64))
+        finisher = Finisher(
+            node.database, self.store, self.contents, node=self.identity, lease_s=60.0, clock=node.clock
+        )
+        self.runner = BatchRunner(
+            node.database,
+            self.engine,
+            LineRunner(inference, checks, weight=0.01),
+            finisher,
             self.contents,
-            validator,
-            targets,
-            self.limits,
-            self.settings,
-            node=self.name,
-            refused=lambda _, message: self.refusals.append(message),
-            clock=clock,
-            monotonic=clock.monotonic,
+            self.ledger,
+            node=self.identity,
+            lost_s=self.lost_s,
+            clock=node.clock,
         )
+        await self.runner.open()
+        self.runner.start()
+        self._shipping = Periodic("usage", _SHIPPED_EVERY_S, lambda: self.ledger.ship())
+        self._shipping.start()
 
-    async def caller(self, tenant: str, **restrictions: object) -> Caller:
-        """Create the tenant if it does not exist, and a key of it."""
-        if tenant not in {row.slug for row in (await self.node.tenants.list()).data}:
-            await self.node.tenants.create(tenant, actor="cli")
-        scopes = [Scope.INFERENCE, Scope.BATCH]
-        new = await self.node.keys.create(
-            tenant, name=uuid.uuid4().hex, scopes=scopes, restrictions=restrictions, actor="cli"
+    async def kill(self) -> None:
+        """End the process without any of its last steps: tasks stop, locks go, files stay."""
+        runner = self.runner
+        await self._shipping.stop()
+        # Threads cannot be killed, so the journal's must not be at work.
+        async with self.ledger._shipping:
+            runner.leave()
+            lines = [task for run in runner._runs.values() for task in run._running]
+            tasks = [task for task in (runner._task, *runner._work, *lines) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self.ledger._journal.close()
+
+    async def stop(self) -> None:
+        await self._shipping.stop()
+        await self.runner.stop()
+        await self.ledger.close()
+        await self.accounts.close()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A tenant with a key that creates batches."""
+
+    slug: str
+    tenant_id: int
+    key_id: str
+
+
+async def owner(node: Node, slug: str, **limits: Any) -> Owner:
+    tenant = await node.tenants.create(slug, actor="cli")
+    key = await node.keys.create(slug, name="batches", scopes=["inference", "batch"], actor="cli")
+    if limits:
+        await node.tenants.update(slug, {"limits": limits}, actor="cli")
+    return Owner(slug, tenant.id, key.key.id)
+
+
+def line(custom_id: str, prompt: str, endpoint: str = COMPLETIONS, **body: Any) -> dict[str, Any]:
+    """Build a line of an input file."""
+    return {
+        "custom_id": custom_id,
+        "method": "POST",
+        "url": endpoint,
+        "body": {"prompt": prompt, "max_tokens": 8, **body},
+    }
+
+
+async def created(
+    server: Server,
+    owner: Owner,
+    lines: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, Version | None],
+    *,
+    at_once: int = 256,
+    window_s: float = 3600.0,
+    width: int | None = None,
+    folder: Path,
+) -> Batch:
+    """Store an input file and a batch that is validated: chunks by version, lines in order.
+
+    Args:
+        versions: version by the ``model`` of lines; None for the base.
+        at_once: lines per chunk.
+    """
+    node = server.node
+    path = folder / f"{uuid.uuid4().hex}.jsonl"
+    texts = [json.dumps(one).encode() + b"\n" for one in lines]
+    path.write_bytes(b"".join(texts))
+    now = node.clock()
+    file = await server.contents.put(
+        path,
+        tenant_id=owner.tenant_id,
+        purpose=Purpose.BATCH,
+        filename="input.jsonl",
+        created_by=owner.key_id,
+        expires_at=now + timedelta(days=30),
+    )
+    batch = _batch(owner, file.id, str(lines[0]["url"]), now, window_s=window_s, width=width)
+    async with node.database.write() as connection:
+        await batches.insert_batch(connection, batch)
+        await batch_chunks.insert_chunks(connection, _chunks(batch.id, lines, texts, versions, at_once))
+        await batches.set_state(
+            connection,
+            batch.id,
+            BatchState.IN_PROGRESS,
+            expected=[BatchState.VALIDATING],
+            at=now,
+            values={"total": len(lines)},
         )
-        return await self.node.keys.authenticate(new.text)
-
-    async def upload(
-        self, caller: Caller, content: bytes, *, purpose: Purpose = Purpose.BATCH, lifetime_s: float = 86400
-    ) -> StoredFile:
-        path = self.folder / uuid.uuid4().hex
-        path.write_bytes(content)
-        return await self.contents.put(
-            path,
-            tenant_id=caller.tenant_id or 0,
-            purpose=purpose,
-            filename="input.jsonl",
-            created_by=caller.key_id,
-            expires_at=self.node.clock() + timedelta(seconds=lifetime_s),
-        )
-
-    async def create(self, caller: Caller, content: bytes, *, endpoint: str = CHAT, **options: Any) -> Batch:
-        """Upload a file and create a batch of it, which waits for its validation."""
-        file = await self.upload(caller, content)
-        return await self.service.create(caller, NewBatch(file.id, endpoint, **{"completion_window": "24h"} | options))
-
-    async def admitted(self, caller: Caller, content: bytes, **options: Any) -> Batch:
-        """Create a batch, and let this node validate all batches that wait."""
-        batch = await self.create(caller, content, **options)
-        await self.admit()
-        return await self.found(batch)
-
-    async def admit(self) -> None:
-        await self.admission.advance()
-        await self.admission.idle()
-
-    async def found(self, batch: Batch) -> Batch:
-        async with self.node.database.read() as connection:
-            found = await batches.find_batch(connection, batch.id)
-        assert found is not None
-        return found
-
-    async def close(self) -> None:
-        await self.admission.close()
-        await self.prompts.close()
+    return batch
 
 
-def problems(batch: Batch) -> Sequence[tuple[int | None, str, str]]:
-    """Return line, code and sentence of each problem of a batch that failed."""
-    assert batch.state is BatchState.FAILED
-    return [(problem["line"], problem["code"], problem["message"]) for problem in batch.errors or ()]
+def _batch(
+    owner: Owner, file_id: str, endpoint: str, now: datetime, *, window_s: float = 3600.0, width: int | None = None
+) -> Batch:
+    return Batch(
+        id=f"batch_{uuid.uuid4().hex[:16]}",
+        tenant_id=owner.tenant_id,
+        state=BatchState.VALIDATING,
+        endpoint=endpoint,
+        input_file_id=file_id,
+        output_file_id=None,
+        error_file_id=None,
+        completion_window="1h",
+        options=BatchOptions(width=width),
+        metadata=None,
+        output_lifetime_s=86_400,
+        errors=None,
+        quote=None,
+        blocked=None,
+        reason=None,
+        total=0,
+        completed=0,
+        failed=0,
+        usage=BatchUsage(),
+        node=None,
+        leased_until=None,
+        created_at=now,
+        created_by=owner.key_id,
+        expires_at=now + timedelta(seconds=window_s),
+        times={},
+    )
+
+
+async def inserted(node: Node, owner: Owner, *, lines: int) -> str:
+    """Insert the rows of a batch of one chunk, without any bytes; return its id."""
+    file = StoredFile(
+        id=f"file-{uuid.uuid4().hex}",
+        tenant_id=owner.tenant_id,
+        purpose=Purpose.BATCH,
+        filename="input.jsonl",
+        bytes=1,
+        sha256="a" * 64,
+        digest=uuid.uuid4().hex * 2,
+        created_at=node.clock(),
+        created_by=owner.key_id,
+        expires_at=node.clock() + timedelta(days=1),
+    )
+    batch = _batch(owner, file.id, COMPLETIONS, node.clock())
+    places = tuple(LinePlace(number, 0, 1) for number in range(1, lines + 1))
+    async with node.database.write() as connection:
+        await files.insert_file(connection, file)
+        await batches.insert_batch(connection, batch)
+        await batch_chunks.insert_chunks(connection, [Chunk(batch.id, 0, None, "demo", places, ChunkState.WAITING)])
+    return batch.id
+
+
+def _chunks(
+    batch_id: str,
+    lines: Sequence[Mapping[str, Any]],
+    texts: Sequence[bytes],
+    versions: Mapping[str, Version | None],
+    at_once: int,
+) -> Iterable[Chunk]:
+    places: dict[str, list[LinePlace]] = {name: [] for name in versions}
+    offset = 0
+    for number, (one, text) in enumerate(zip(lines, texts, strict=True), 1):
+        places[one["body"].get("model", "demo")].append(LinePlace(number, offset, len(text) - 1))
+        offset += len(text)
+    number = 0
+    for name, version in versions.items():
+        exact = "demo" if version is None else f"{name}@{version.number}"
+        version_id = None if version is None else version.key.version_id
+        for start in range(0, len(places[name]), at_once):
+            some = tuple(places[name][start : start + at_once])
+            yield Chunk(batch_id, number, version_id, exact, some, ChunkState.WAITING)
+            number += 1
+
+
+async def batch_now(database: Database, batch_id: str) -> Batch:
+    async with database.read() as connection:
+        batch = await batches.find_batch(connection, batch_id)
+    assert batch is not None
+    return batch
+
+
+async def until_state(database: Database, batch_id: str, *states: BatchState) -> Batch:
+    """Wait until a batch is in one of these states."""
+    return await until(database, batch_id, lambda batch: batch.state in states)
+
+
+async def until(database: Database, batch_id: str, satisfied: Callable[[Batch], bool], seconds: float = 60) -> Batch:
+    async with asyncio.timeout(seconds):
+        while not satisfied(batch := await batch_now(database, batch_id)):
+            await asyncio.sleep(0.02)
+    return batch
+
+
+async def content(server: Server, batch: Batch, file_id: str | None) -> list[dict[str, Any]]:
+    """Return the lines of a file of a batch; none for a file that does not exist."""
+    if file_id is None:
+        return []
+    async with server.node.database.read() as connection:
+        file = await files.find_file(connection, batch.tenant_id, file_id)
+    assert isinstance(file, StoredFile)
+    async with server.contents.open(file) as path:
+        return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+class Servers:
+    """Servers of one test; all of them are stopped at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._stack = folder, AsyncExitStack()
+        self.store = store_in(folder)
+
+    async def start(self, node: Node, **options: Any) -> Server:
+        server = Server(node, self.store, self._folder / uuid.uuid4().hex, **options)
+        await server.start()
+        self._stack.push_async_callback(server.stop)
+        return server
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+
+async def running_servers(folder: Path) -> AsyncIterator[Servers]:
+    """Fixture body."""
+    servers = Servers(folder)
+    yield servers
+    await servers.stop()

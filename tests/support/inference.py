@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import cast
 
-from app.domain.usage import UsageRecord
+from app.domain.usage import UsageEntry, UsageRecord
 from app.services.common.in_flight import InFlightLookups
+from app.services.limits.accounts import Accounts
 from app.services.limits.memory import MemoryAccounts
 from app.services.limits.prices import PriceService
 from app.services.limits.service import LimitService
@@ -32,8 +33,8 @@ class MemoryLedger:
     def __init__(self) -> None:
         self.kept: list[UsageRecord] = []
 
-    async def keep(self, record: UsageRecord) -> None:
-        self.kept.append(record)
+    async def keep(self, entry: UsageEntry) -> None:
+        self.kept.append(entry.record)
 
 
 #: Chat template of the base of these tests.
@@ -46,7 +47,8 @@ def inference_service(
     settings: Settings | None = None,
     *,
     traffic: Traffic | None = None,
-    ledger: MemoryLedger | None = None,
+    ledger: MemoryLedger | Ledger | None = None,
+    accounts: Accounts | None = None,
     prompts: ChatPrompts | None = None,
     tokenizer: BaseTokenizer | None = None,
     context: int = 64,
@@ -55,6 +57,7 @@ def inference_service(
 
     Args:
         ledger: where its usage records are kept; default: one that no test reads.
+        accounts: where usage is counted; default: in memory.
         prompts: renderer of chats; default: one with :data:`TEMPLATE`.
         tokenizer: the base's tokenizer; None: only the engine counts tokens.
         context: maximum tokens of prompt and answer together.
@@ -62,7 +65,7 @@ def inference_service(
     settings = settings or Settings()
     in_flight, database = InFlightLookups(), node.database
     tokens = PromptTokens(tokenizer, context=context)
-    limits = LimitService(tokens.most, MemoryAccounts(database), PriceService(database))
+    limits = LimitService(tokens.most, accounts or MemoryAccounts(database), PriceService(database))
     return InferenceService(
         engine,
         node.adapters,

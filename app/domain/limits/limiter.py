@@ -62,7 +62,11 @@ class RateLimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Amounts reserved for a request until they are settled."""
+    """Amounts reserved for a request until they are settled.
+
+    Attributes:
+        rated: whether the request counts in the minute and among the requests in flight. A line of a batch does not.
+    """
 
     subjects: tuple[Subject, ...]
     tokens: int
@@ -70,6 +74,7 @@ class Reservation:
     day: int
     month: int
     cost: int = 0
+    rated: bool = True
 
 
 class Limiter:
@@ -83,7 +88,14 @@ class Limiter:
         self._accounts = dict(accounts)
 
     def take(
-        self, limits: Mapping[Subject, Limits], tokens: int, now: float, at: datetime, *, cost: int = 0
+        self,
+        limits: Mapping[Subject, Limits],
+        tokens: int,
+        now: float,
+        at: datetime,
+        *,
+        cost: int = 0,
+        rated: bool = True,
     ) -> Reservation:
         """Reserve a request's upper bounds of tokens and of cost (in picos) against its limits.
 
@@ -91,19 +103,22 @@ class Limiter:
             limits: limits of each of its subjects.
             now: monotonic time in seconds.
             at: the same moment in UTC.
+            rated: False for a line of a batch, which counts against budgets of days and months only.
 
         Raises:
             LimitBreach: the breached limit with the longest wait; nothing is reserved.
         """
-        self._check(limits, tokens, now, at, cost)
+        applied = limits if rated else {subject: limit.of_budgets for subject, limit in limits.items()}
+        self._check(applied, tokens, now, at, cost)
         accounts = [self._account(subject, now, at) for subject in limits]
         step, day, month = 0, day_of(at), month_of(at)
         for account in accounts:
-            account.requests.add(now, 1)
-            step = account.tokens.add(now, tokens)
-            account.running += 1
+            if rated:
+                account.requests.add(now, 1)
+                step = account.tokens.add(now, tokens)
+                account.running += 1
             account.add_totals(tokens, cost, day=day, month=month)
-        return Reservation(tuple(limits), tokens, step, day, month, cost)
+        return Reservation(tuple(limits), tokens, step, day, month, cost, rated)
 
     def check_requests(self, limits: Mapping[Subject, Limits], now: float, at: datetime) -> None:
         """Raise the error that :meth:`take` would raise for a request without tokens; reserve nothing."""
@@ -128,8 +143,9 @@ class Limiter:
         difference = tokens - reservation.tokens
         for subject in reservation.subjects:
             account = self._account(subject, now, at)
-            account.running -= 1
-            account.tokens.correct(reservation.step, difference)
+            if reservation.rated:
+                account.running -= 1
+                account.tokens.correct(reservation.step, difference)
             account.add_totals(difference, cost - reservation.cost, day=reservation.day, month=reservation.month)
         self._forget_idle(reservation.subjects)
 

@@ -67,6 +67,16 @@ class Limits:
         """Limits that apply to a request without knowledge of its tokens."""
         return Limits(requests_per_minute=self.requests_per_minute, concurrent_requests=self.concurrent_requests)
 
+    @property
+    def of_budgets(self) -> "Limits":
+        """Budgets of days and months; they also apply to lines of batches."""
+        return Limits(
+            tokens_per_day=self.tokens_per_day,
+            tokens_per_month=self.tokens_per_month,
+            cost_per_day=self.cost_per_day,
+            cost_per_month=self.cost_per_month,
+        )
+
 
 #: Default limits of a subject.
 UNLIMITED = Limits()

@@ -47,14 +47,26 @@ class Accounts(Protocol):
     def health(self) -> Health:
         """Availability, for the platform's metrics."""
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        """Reserve the tokens and the cost that a request can use, on all its subjects or on none."""
+    async def take(
+        self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0, *, rated: bool = True
+    ) -> Decision:
+        """Reserve the tokens and the cost that a request can use, on all its subjects or on none.
+
+        Args:
+            rated: False for a line of a batch, see :meth:`Limiter.take`.
+        """
 
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         """Return the refusal of any request whose request rate this server knows to be exceeded. Reserves nothing."""
 
     def settle(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         """Return the unused part of a finished request's reservation. Call it once for each; it never blocks."""
+
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        """Settle a line of a batch whose record is durable on this server. It counts only if its record is accepted.
+
+        See :func:`app.services.limits.late_settlement.settle_lines`.
+        """
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         """Return the remaining allowance of these subjects for each of their limits."""
@@ -70,11 +82,18 @@ class Accounts(Protocol):
 
 
 def decide(
-    limiter: Limiter, limits: Mapping[Subject, Limits], tokens: int, cost: int, now: float, at: datetime
+    limiter: Limiter,
+    limits: Mapping[Subject, Limits],
+    tokens: int,
+    cost: int,
+    now: float,
+    at: datetime,
+    *,
+    rated: bool = True,
 ) -> Decision:
     """Run an admission check on a limiter that holds the accounts."""
     try:
-        outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost)
+        outcome: Reservation | LimitBreach = limiter.take(limits, tokens, now, at, cost=cost, rated=rated)
     except LimitBreach as breach:
         outcome = breach
     return Decision(outcome, rate_limit_status(limiter, limits, now, at))

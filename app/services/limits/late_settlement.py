@@ -1,12 +1,12 @@
 """Late settlement: count requests after the fact, on accounts that several servers share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import limit_accounts
-from app.domain.limits.limiter import Limiter, Reservation
+from app.domain.limits.limiter import Limiter, Reservation, Subject
 from app.domain.usage import UsageRecord
 
 
@@ -28,6 +28,40 @@ async def count_late(connection: AsyncConnection, records: Sequence[UsageRecord]
         await charge(connection, used, minute=False)
 
 
+async def settle_lines(connection: AsyncConnection, used: Mapping[str, tuple[int, int]]) -> None:
+    """Settle reservations of lines of batches, in the transaction that writes their results and records.
+
+    Each attempt of a line has a reservation. So a line that two servers ran is counted once, like its record.
+
+    Args:
+        used: tokens and cost by the id of the reservation; zeros for an attempt whose record was dropped.
+    """
+    if not used or connection.dialect.name != "postgresql":
+        return
+    await limit_accounts.lock_reclaimed(connection, alone=False)
+    held = await limit_accounts.take_reservations(connection, used)
+    reclaimed = await limit_accounts.take_reclaimed(connection, used)
+    subjects = {subject for reservation in (*held.values(), *reclaimed.values()) for subject in reservation.subjects}
+    if not subjects:
+        return
+    at = await limit_accounts.moment(connection)
+    locked = await limit_accounts.lock(connection, subjects)
+    accounts = {subject: account for subject, account in locked.items() if account}
+    limiter = Limiter(accounts)
+    for identity, reservation in held.items():
+        tokens, cost = used[identity]
+        limiter.settle(_counted(reservation, accounts), tokens, at.timestamp(), at, cost=cost)
+    for identity, reservation in reclaimed.items():
+        tokens, cost = used[identity]
+        limiter.charge(_counted(reservation, accounts), tokens, cost, at.timestamp(), at, minute=False)
+    await limit_accounts.save(connection, limiter.accounts, subjects)
+
+
+def _counted(reservation: Reservation, accounts: Collection[Subject]) -> Reservation:
+    """Leave out subjects without an account. Theirs will start from the usage records, which include this one."""
+    return replace(reservation, subjects=tuple(subject for subject in reservation.subjects if subject in accounts))
+
+
 async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, int, int]], *, minute: bool) -> None:
     """Charge tokens and cost of requests that were admitted uncounted, or whose reservations were reclaimed.
 
@@ -44,8 +78,5 @@ async def charge(connection: AsyncConnection, used: Sequence[tuple[Reservation, 
     accounts = {subject: account for subject, account in locked.items() if account}
     limiter = Limiter(accounts)
     for reservation, tokens, cost in used:
-        counted = replace(
-            reservation, subjects=tuple(subject for subject in reservation.subjects if subject in accounts)
-        )
-        limiter.charge(counted, tokens, cost, at.timestamp(), at, minute=minute)
+        limiter.charge(_counted(reservation, accounts), tokens, cost, at.timestamp(), at, minute=minute)
     await limit_accounts.save(connection, limiter.accounts, subjects)

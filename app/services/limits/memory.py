@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from app.database import usage
 from app.database.session import Database
+from app.domain.batches import is_line
 from app.domain.clock import Clock, utc_now
 from app.domain.limits.account import Account
 from app.domain.limits.limiter import LimitBreach, Limiter, Reservation, Subject, subjects_of
@@ -34,8 +35,10 @@ class MemoryAccounts:
     def health(self) -> Health:
         return Health(available=True, uncounted=0)
 
-    async def take(self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
-        return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock())
+    async def take(
+        self, _request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0, *, rated: bool = True
+    ) -> Decision:
+        return decide(self._limiter, limits, tokens, cost, self._monotonic(), self._clock(), rated=rated)
 
     def refusal(self, limits: Mapping[Subject, Limits]) -> Decision | None:
         now, at = self._monotonic(), self._clock()
@@ -47,6 +50,9 @@ class MemoryAccounts:
 
     def settle(self, _request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
         self._limiter.settle(reservation, tokens, self._monotonic(), self._clock(), cost=cost)
+
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        self.settle(request_id, reservation, tokens, cost)
 
     async def left(self, limits: Mapping[Subject, Limits]) -> dict[Subject, list[Left]]:
         accounts, now, at = self._limiter.accounts, self._monotonic(), self._clock()
@@ -61,6 +67,8 @@ class MemoryAccounts:
             for subject in subjects:
                 self._limiter.restore(subject, used, now, at)
         for record, adapter_id in recent:
+            if is_line(record.request_id):
+                continue  # lines of batches do not count in the minute
             # A clock that was set back must not keep them counted for longer than a minute.
             arrived_s = min(now, now - (at - record.at).total_seconds())
             for subject in subjects_of(record.tenant_id, record.key_id, adapter_id):

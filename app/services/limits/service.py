@@ -1,6 +1,7 @@
 """Usage limits: admit requests against the limits of tenant, key and adapter, and settle them when they end."""
 
 import math
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -30,7 +31,11 @@ _WAIT = "Wait for the time in Retry-After."
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens."""
+    """Admission of one request: its reservation, its caller's rate-limit status and the price of its tokens.
+
+    Attributes:
+        request_id: id of the reservation; that of the request, unless it is a line of a batch.
+    """
 
     request_id: str
     reservation: Reservation
@@ -88,13 +93,17 @@ class LimitService:
         if refused := self.accounts.refusal(_limits(caller, version)):
             self._reservation_of(refused, shared=_shared(caller, version))
 
-    async def admit(self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None) -> Permit:
+    async def admit(
+        self, caller: Caller, request: EngineRequest, version: ResolvedVersion | None = None, *, batch: bool = False
+    ) -> Permit:
         """Reserve the most that a request can use, under all its limits or none.
 
         :meth:`settle` returns the unused part.
 
         Args:
             version: version that the request names; None for the base model.
+            batch: whether the request is a line of a batch. It has another price, counts against budgets of days and
+                months only, and no such budget is too small for it: that may change while the batch waits.
 
         Raises:
             LimitExceeded, BudgetExceeded
@@ -102,13 +111,24 @@ class LimitService:
             RegistryUnavailable
         """
         limits, price = _limits(caller, version), self.prices.of(version)
+        if batch:
+            price = price.of_batch
         counted = any(limit.counts_tokens for limit in limits.values())
         most = self._most_tokens(request) if counted else TokenBound(0, 0)
         cost = price.most(most.prompt, most.output)
-        decision = await self.accounts.take(request.request_id, limits, most.prompt + most.output, cost)
-        reservation = self._reservation_of(decision, shared=_shared(caller, version))
+        tokens = most.prompt + most.output
+        # Several servers may run a line, one after the other: each attempt has a reservation.
+        identity = secrets.token_hex(16) if batch else request.request_id
+        decision = await self.accounts.take(identity, limits, tokens, cost, rated=not batch)
+        try:
+            reservation = self._reservation_of(decision, shared=_shared(caller, version))
+        except InvalidRequest as error:
+            if not batch:
+                raise
+            status = decision.rate_limits
+            raise BudgetExceeded(error.message, param=_name(decision), retry_after=None, rate_limits=status) from None
         self._uncounted.discard(request.request_id)
-        return Permit(request.request_id, reservation, decision.rate_limits, price)
+        return Permit(identity, reservation, decision.rate_limits, price)
 
     def check_size(self, caller: Caller, bound: TokenBound, version: ResolvedVersion | None = None) -> None:
         """Refuse a request that can use more tokens than any one request may; reserve nothing.
@@ -165,6 +185,10 @@ class LimitService:
         """
         self.accounts.settle(permit.request_id, permit.reservation, tokens, cost)
 
+    def settle_with_record(self, permit: Permit, tokens: int, cost: int) -> None:
+        """Settle an answered line of a batch whose record is durable on this server. Call it instead of ``settle``."""
+        self.accounts.settle_with_record(permit.request_id, permit.reservation, tokens, cost)
+
     async def _count(self, caller: Caller, request_id: str, error: Exception) -> None:
         limits = {subject: limit.of_requests for subject, limit in _limits(caller, None).items()}
         if isinstance(error, Limited) or not any(limit.as_json for limit in limits.values()):
@@ -177,6 +201,10 @@ class LimitService:
             self.refused[decision.outcome.name] += 1
             raise _refusal(decision.outcome, decision.rate_limits, shared=shared)
         return decision.outcome
+
+
+def _name(decision: Decision) -> str:
+    return decision.outcome.name if isinstance(decision.outcome, LimitBreach) else ""
 
 
 def _limits(caller: Caller, version: ResolvedVersion | None) -> dict[Subject, Limits]:

@@ -52,6 +52,7 @@ class _PendingRequest:
     limits: Mapping[Subject, Limits]
     tokens: int
     cost: int
+    rated: bool
     decision: "asyncio.Future[Decision]"
 
 
@@ -86,20 +87,25 @@ class SharedAccounts:
         #: One transaction at a time: two of this server's transactions would wait for each other's reservations.
         self._transaction = asyncio.Lock()
 
-    async def take(self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0) -> Decision:
+    async def take(
+        self, request_id: str, limits: Mapping[Subject, Limits], tokens: int, cost: int = 0, *, rated: bool = True
+    ) -> Decision:
         bound = {subject: limit for subject, limit in limits.items() if limit.as_json}
         if not bound:
             return Decision(Reservation((), 0, 0, 0, 0), RateLimitStatus(None, None))
-        if self._admit and not self._available:
+        # A line of a batch can wait, so it is never admitted uncounted.
+        admit = self._admit and rated
+        if admit and not self._available:
             return self._let_in(bound)
         if refused := self.refusal(bound):
             return refused
         asked_at = self._monotonic()
-        request = _PendingRequest(request_id, bound, tokens, cost, asyncio.get_running_loop().create_future())
+        decision_made = asyncio.get_running_loop().create_future()
+        request = _PendingRequest(request_id, bound, tokens, cost, rated, decision_made)
         self._pending.append(request)
         self._work()
         try:
-            decision = await asyncio.wait_for(asyncio.shield(request.decision), _PATIENCE_S if self._admit else None)
+            decision = await asyncio.wait_for(asyncio.shield(request.decision), _PATIENCE_S if admit else None)
         except (asyncio.CancelledError, TimeoutError) as error:
             # A reservation that arrives after its request gave up must be returned.
             request.decision.add_done_callback(lambda decision: self._give_back(request_id, decision))
@@ -108,7 +114,7 @@ class SharedAccounts:
             self._note(available=False)
             return self._let_in(bound)
         except RegistryUnavailable:
-            if not self._admit:
+            if not admit:
                 raise
             return self._let_in(bound)
         self._refusals.note(decision, asked_at)
@@ -123,6 +129,9 @@ class SharedAccounts:
         elif reservation.subjects:
             self._ended[request_id] = tokens, cost
             self._work()
+
+    def settle_with_record(self, request_id: str, reservation: Reservation, tokens: int, cost: int = 0) -> None:
+        """Do nothing: the transaction that writes the record settles it, see :func:`settle_lines`."""
 
     @property
     def health(self) -> Health:
@@ -198,14 +207,18 @@ class SharedAccounts:
     async def _decide(self, pending: list[_PendingRequest], ended: Mapping[str, tuple[int, int]]) -> list[Decision]:
         async with self._transaction, self._database.write() as connection:
             at = await limit_accounts.moment(connection)
-            now, to_settle = at.timestamp(), await limit_accounts.take_reservations(connection, ended)
+            now = at.timestamp()
+            to_settle = await limit_accounts.take_reservations(connection, ended)
             subjects = {subject for request in pending for subject in request.limits}
             subjects |= {subject for reservation in to_settle.values() for subject in reservation.subjects}
             limiter = Limiter(await _accounts(connection, subjects, now, at))
             for request_id, reservation in to_settle.items():
                 tokens, cost = ended[request_id]
                 limiter.settle(reservation, tokens, now, at, cost=cost)
-            decisions = [decide(limiter, request.limits, request.tokens, request.cost, now, at) for request in pending]
+            decisions = [
+                decide(limiter, request.limits, request.tokens, request.cost, now, at, rated=request.rated)
+                for request in pending
+            ]
             await limit_accounts.save(connection, limiter.accounts, subjects)
             reservations = {
                 request.request_id: decision.outcome

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from app.domain.access import Caller
+from app.domain.batches import LineResult
 from app.domain.errors import AdapterLoadFailed, AdapterQuarantined
 from app.engine.port import Endpoint, EngineCall, Inference
 from app.observability.tracing import stage
@@ -17,6 +18,7 @@ from app.services.prompts.tokens import PromptTokens
 from app.services.rollout.outcomes import Outcomes, RequestTraits
 from app.services.serving.adapter_traffic import Traffic
 from app.services.serving.checked_bodies import BodyChecks, CheckedBody, Translation
+from app.services.serving.lanes import ExactName, Lane, VersionGone
 from app.services.serving.preparation import RENAMED, Preparation, Prepared, Terms
 from app.services.serving.served import Served
 from app.services.serving.targets import Target, Targets
@@ -130,6 +132,44 @@ class InferenceService:
             except RENAMED as error:
                 raise body.renamed(error) from None
         return replace(prepared.in_own_format(served, call), ignored=body.ignored)
+
+    async def answer_line(self, caller: Caller, request_id: str, body: CheckedBody, lane: Lane) -> LineResult:
+        """Answer a line of a batch, and make its result and its usage durable together.
+
+        A line counts against budgets of days and months, and against no other limit.
+
+        Raises:
+            VersionGone: the line's name resolves to another version.
+            Exception: as :meth:`complete`; then the line has no usage and costs nothing.
+        """
+        with self._in_flight.lookup() as lookup:
+
+            def resolved(target: Target) -> None:
+                lookup.resolved(target.version_id)
+                if target.version_id != lane.version_id:
+                    raise VersionGone(f"The model {target.name!r} names another version now.")
+
+            terms = lane.terms(caller, request_id)
+            resolver = ExactName(self._targets, lane.model)
+            prepared = await self._preparation.prepare(caller, body, terms, resolver, resolved=resolved)
+            target, request = prepared.target, prepared.request
+            permit = await self._limiting.admit(caller, request, target.resolved, batch=True)
+            if target.resolved:
+                self._traffic.requested(target.resolved)
+            call = self._engine.begin(request)
+
+            def result_of(answer: dict[str, Any]) -> LineResult:
+                served = prepared.in_own_format(Served(answer, target.version), call)
+                if not isinstance(served.answer, dict):
+                    raise TypeError("A line of a batch has no event stream.")
+                return lane.result(served.answer, target.version)
+
+            try:
+                return await self._meter.metered_line(caller, call, permit=permit, result_of=result_of)
+            except AdapterLoadFailed as error:
+                await self._quarantine(error, target)
+            except RENAMED as error:
+                raise body.renamed(error) from None
 
     async def _run(self, caller: Caller, prepared: Prepared, sent: Mapping[str, Any]) -> tuple[Served, EngineCall]:
         """Check a request's limits, then run and meter it.

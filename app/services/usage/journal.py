@@ -23,13 +23,18 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from app.domain.usage import UsageRecord
+from app.domain.batches import LineResult
+from app.domain.usage import UsageEntry, UsageRecord
 from app.support.worker_thread import WorkerThread
 
 logger = logging.getLogger(__name__)
 
 _FIELDS = tuple(field.name for field in fields(UsageRecord))
 _values = attrgetter(*_FIELDS)
+#: Key of a line's result in an entry. Entries of earlier releases have none.
+_RESULT = "result"
+_RESERVATION = "reservation"
+_RESULT_FIELDS = tuple(field.name for field in fields(LineResult))
 _SUFFIX = ".journal"
 #: Suffix of files with unreadable lines. The operator decides about them.
 _DAMAGED = ".damaged"
@@ -58,13 +63,15 @@ class Journal:
         """Create the folder. Blocks."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def add(self, record: UsageRecord) -> None:
-        """Append a record, and return when it is on disk. It is written even if the caller is cancelled.
+    async def add(self, entry: UsageEntry) -> None:
+        """Append an entry, and return when it is on disk.
+
+        It is written even if the caller is cancelled.
 
         Raises:
-            OSError: the record is not on disk, and will not appear there.
+            OSError: the entry is not on disk, and will not appear there.
         """
-        self._lines.append(_line(record))
+        self._lines.append(_line(entry))
         if self._flushed is None:
             self._flushed = asyncio.get_running_loop().create_future()
         flushed = self._flushed
@@ -175,8 +182,8 @@ class _File:
         os.close(self._descriptor)
 
 
-def read(path: Path) -> Iterator[UsageRecord]:
-    """Iterate over the records of a sealed file. Unreadable lines are logged and skipped. Blocks.
+def read(path: Path) -> Iterator[UsageEntry]:
+    """Iterate over the entries of a sealed file. Unreadable lines are logged and skipped. Blocks.
 
     A process that was killed may leave a truncated last line. It was never acknowledged.
 
@@ -185,9 +192,9 @@ def read(path: Path) -> Iterator[UsageRecord]:
     """
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            record = _record(line)
-            if record is not None:
-                yield record
+            entry = _entry(line)
+            if entry is not None:
+                yield entry
             elif line.endswith(b"\n"):
                 logger.error("Line %d of the usage journal %s cannot be read.", number, path.name)
 
@@ -206,9 +213,12 @@ def forget(path: Path) -> None:
         path.unlink()
 
 
-def _line(record: UsageRecord) -> bytes:
-    values = dict(zip(_FIELDS, _values(record), strict=True))
-    values["at"] = record.at.isoformat()
+def _line(entry: UsageEntry) -> bytes:
+    values = dict(zip(_FIELDS, _values(entry.record), strict=True))
+    values["at"] = entry.record.at.isoformat()
+    if (result := entry.result) is not None:
+        values[_RESULT] = {name: getattr(result, name) for name in _RESULT_FIELDS}
+        values[_RESERVATION] = entry.reservation
     # Faster than json.dumps: see docs/decisions/0026-usage-journal.md.
     text = to_json(values)
     return b"%08x %s\n" % (zlib.crc32(text), text)
@@ -220,11 +230,13 @@ def _text(line: bytes) -> bytes | None:
     return text if line == b"%08x %s\n" % (zlib.crc32(text), text) else None
 
 
-def _record(line: bytes) -> UsageRecord | None:
+def _entry(line: bytes) -> UsageEntry | None:
     if (text := _text(line)) is None:
         return None
     values = json.loads(text)
-    return UsageRecord(**values | {"at": datetime.fromisoformat(values["at"])})
+    result, reservation = values.pop(_RESULT, None), values.pop(_RESERVATION, None)
+    record = UsageRecord(**values | {"at": datetime.fromisoformat(values["at"])})
+    return UsageEntry(record, None if result is None else LineResult(**result), reservation)
 
 
 def _is_locked(path: Path) -> bool:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import usage
+from app.database import batch_results, usage
 from app.database.session import Database
 from app.domain.errors import RegistryUnavailable
-from app.domain.usage import UsageRecord
-from app.services.limits.late_settlement import count_late
+from app.domain.usage import UsageEntry
+from app.services.limits.late_settlement import count_late, settle_lines
 from app.services.usage.journal import Journal, forget, read
 
 logger = logging.getLogger(__name__)
@@ -57,18 +57,20 @@ class Ledger:
             logger.warning("Usage records stay in the journal until the next start: %s", error)
         await self._journal.close()
 
-    async def keep(self, record: UsageRecord) -> None:
-        """Make a record durable. The journal writes it even if the caller is cancelled.
+    async def keep(self, entry: UsageEntry) -> None:
+        """Make an entry durable.
+
+        The journal writes it even if the caller is cancelled.
 
         Raises:
             RegistryUnavailable: neither the disk nor the database accepted it.
         """
         try:
-            await self._journal.add(record)
+            await self._journal.add(entry)
         except OSError:
             logger.exception("The usage journal cannot be written; the record goes directly to the database.")
             async with self._database.write() as connection:
-                await _add(connection, [record])
+                await _add(connection, [entry])
 
     async def ship(self) -> None:
         """Ship the records that were durable when this was called.
@@ -85,12 +87,25 @@ class Ledger:
                 await self._ship(path)
 
     async def _ship(self, path: Path) -> None:
-        records = read(path)
-        while batch := await asyncio.to_thread(lambda: list(islice(records, _BATCH))):
+        entries = read(path)
+        while batch := await asyncio.to_thread(lambda: list(islice(entries, _BATCH))):
             async with self._database.write() as connection:
                 await _add(connection, batch)
         await asyncio.to_thread(forget, path)
 
 
-async def _add(connection: AsyncConnection, records: list[UsageRecord]) -> None:
+async def _add(connection: AsyncConnection, entries: list[UsageEntry]) -> None:
+    """Write entries.
+
+    A line that has a result already is dropped with its record: another server ran it, or its batch ended before.
+    """
+    lines = [entry for entry in entries if entry.result is not None]
+    accepted = await batch_results.add_answers(connection, lines) if lines else []
+    records = [entry.record for entry in entries if entry.result is None] + [entry.record for entry in accepted]
     await count_late(connection, await usage.add(connection, records))
+    used = {entry.reservation: (0, 0) for entry in lines if entry.reservation}
+    for entry in accepted:
+        if entry.reservation:
+            record = entry.record
+            used[entry.reservation] = record.prompt_tokens + record.output_tokens, record.cost
+    await settle_lines(connection, used)

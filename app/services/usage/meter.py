@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any, Self
 
 from app.domain.access import Caller
+from app.domain.batches import LineResult
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import ROWS, EngineUnavailable, RegistryUnavailable, Unauthenticated, row_of
-from app.domain.usage import MAX_REASON, UsageRecord
+from app.domain.usage import MAX_REASON, UsageEntry, UsageRecord
 from app.engine.error_event import error_event
 from app.engine.port import Answer, AnswerEvent, EngineCall, EventStream, TokenUsage
 from app.engine.request_size import sequence_count
@@ -100,6 +101,43 @@ class Meter:
         await self.settle(entry, _OK if whole else _ENGINE_STOPPED, reasons[-1] if reasons else None)
         return answer
 
+    async def metered_line(
+        self,
+        caller: Caller,
+        call: EngineCall,
+        *,
+        permit: Permit,
+        result_of: Callable[[dict[str, Any]], LineResult],
+    ) -> LineResult:
+        """Run the call of a line of a batch, and make its usage and its result durable together.
+
+        An attempt without a whole answer leaves no record and costs nothing, because the line will run again.
+
+        Raises:
+            EngineUnavailable: the engine stopped while it answered.
+            RegistryUnavailable: the record could not be written anywhere.
+            Exception: any error of the call.
+        """
+        entry = _Entry(call, caller, self._clock(), self._monotonic(), permit)
+        try:
+            answer = _complete(await call.answer())
+            result = result_of(answer)
+        except BaseException:
+            self._limits.settle(permit, 0, 0)
+            raise
+        usage = call.outcome.usage or TokenUsage(0, 0, 0, ttft_s=None)
+        reason = next((choice.get("finish_reason") for choice in reversed(answer.get("choices", ()))), None)
+        task = asyncio.create_task(self._settle(entry, usage, _OK, reason, result))
+        self._settling.add(task)
+        task.add_done_callback(self._settled)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Whoever ends this line must know that its entry is complete.
+            await asyncio.wait((task,))
+            raise
+        return result
+
     async def settle(
         self, entry: _Entry, status: int, finish_reason: str | None = None, *, streamed_tokens: int = 0
     ) -> None:
@@ -142,7 +180,14 @@ class Meter:
         if not task.cancelled() and (error := task.exception()):
             logger.error("The usage of a request was not recorded: %s", error)
 
-    async def _settle(self, entry: _Entry, usage: TokenUsage | None, status: int, finish_reason: str | None) -> None:
+    async def _settle(
+        self,
+        entry: _Entry,
+        usage: TokenUsage | None,
+        status: int,
+        finish_reason: str | None,
+        result: LineResult | None = None,
+    ) -> None:
         if usage is None:
             self._limits.settle(entry.permit, 0, 0)
             return
@@ -167,11 +212,24 @@ class Meter:
         )
         for listener in self._listeners:
             listener(record)
+        tokens = usage.prompt_tokens + usage.output_tokens
+        if result is not None:
+            await self._keep_line(entry, UsageEntry(record, result, entry.permit.request_id), tokens)
+            return
         try:
-            await self._ledger.keep(record)
+            await self._ledger.keep(UsageEntry(record))
         finally:
             # Settle last. If the server is killed in between, a budget must not include usage without a record.
-            self._limits.settle(entry.permit, usage.prompt_tokens + usage.output_tokens, cost)
+            self._limits.settle(entry.permit, tokens, cost)
+
+    async def _keep_line(self, entry: _Entry, line: UsageEntry, tokens: int) -> None:
+        try:
+            await self._ledger.keep(line)
+        except BaseException:
+            # The answer is lost, so the line runs again.
+            self._limits.settle(entry.permit, 0, 0)
+            raise
+        self._limits.settle_with_record(entry.permit, tokens, line.record.cost)
 
 
 class _MeteredEvents:
@@ -250,6 +308,19 @@ class _MeteredEvents:
         if not self._settled:
             self._settled = True
             self._meter.settle_later(self._entry, status, streamed_tokens=self._tokens)
+
+
+def _complete(answer: Answer) -> dict[str, Any]:
+    """Return a whole answer.
+
+    Raises:
+        EngineUnavailable: the engine stopped before it was complete.
+    """
+    if not isinstance(answer, dict):
+        raise TypeError("A line of a batch has no event stream.")
+    if any(choice.get("finish_reason") in _UNFINISHED for choice in answer.get("choices", ())):
+        raise EngineUnavailable("The engine stopped while it answered. Try again later.", retry_after=1)
+    return answer
 
 
 def _status_of(error: Exception) -> int:

@@ -9,8 +9,8 @@ import openai
 import pytest
 from openai.types import Batch
 
+from tests.support.batch_admission import CHAT, jsonl, line
 from tests.support.batch_calls import ABSENT_BATCH, create, validated
-from tests.support.batches import CHAT, jsonl, line
 from tests.support.file_calls import create as create_file
 from tests.support.serving import PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts

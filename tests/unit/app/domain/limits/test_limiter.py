@@ -19,6 +19,7 @@ START = datetime(2026, 11, 30, 23, 58, tzinfo=UTC)
 TENANT: Subject = ("tenant", "7")
 KEYS: tuple[Subject, ...] = (("key", "a"), ("key", "b"))
 ADAPTER: Subject = ("adapter", "3")
+BUDGETS = {"tokens_per_day", "tokens_per_month", "cost_per_day", "cost_per_month"}
 #: Seconds by which a window may keep a request too long.
 STEP_S = 0.2
 
@@ -36,6 +37,7 @@ class Admitted:
     tokens: int
     cost: int
     reservation: Reservation | None
+    rated: bool = True
 
 
 class Traffic(RuleBasedStateMachine):
@@ -75,6 +77,21 @@ class Traffic(RuleBasedStateMachine):
         assert in_any_case or refusal.name not in limits_of_requests
         assert any(self.used(subject, tokens, cost, late_s=STEP_S) for subject in own), f"there is room, yet {refusal}"
         assert refusal.found > refusal.allowed == getattr(own[refusal.subject], refusal.name)
+
+    @rule(key=st.sampled_from(KEYS), tokens=st.integers(0, 600), cost=st.integers(0, 10**20), of_adapter=st.booleans())
+    def ask_in_a_batch(self, key: Subject, tokens: int, cost: int, of_adapter: bool) -> None:
+        """A line of a batch counts against budgets only, and is refused by budgets only."""
+        own = {subject: self.limits[subject] for subject in (TENANT, key, *([ADAPTER] if of_adapter else []))}
+        over = {name for subject in own for name in self.used(subject, tokens, cost)} & BUDGETS
+        try:
+            reservation = self.limiter.take(own, tokens, self.now, at(self.now), cost=cost, rated=False)
+        except LimitBreach as error:
+            breached = {error.name}
+        else:
+            breached = set[str]()
+            self.admitted.append(Admitted(self.now, tuple(own), tokens, cost, reservation, rated=False))
+        assert breached <= over
+        assert bool(breached) == bool(over)
 
     def is_refused(self, own: dict[Subject, Limits]) -> bool:
         """Return whether a request limit is already reached. The check changes nothing."""
@@ -123,14 +140,14 @@ class Traffic(RuleBasedStateMachine):
     def used(self, subject: Subject, tokens: int | None = None, cost: int = 0, late_s: float = 0.0) -> list[str]:
         """Return the limits that one more request of this size exceeds, or those exceeded now if ``tokens`` is None."""
         own = [one for one in self.admitted if subject in one.subjects]
-        minute = [one for one in own if one.came > self.now - SPAN_S - late_s]
+        minute = [one for one in own if one.rated and one.came > self.now - SPAN_S - late_s]
         day = [one for one in own if at(one.came).date() == at(self.now).date()]
         month = [one for one in own if at(one.came).month == at(self.now).month]
         more = tokens is not None
         found = {
             "requests_per_minute": len(minute) + more,
             "tokens_per_minute": sum(one.tokens for one in minute) + (tokens or 0),
-            "concurrent_requests": sum(one.reservation is not None for one in own) + more,
+            "concurrent_requests": sum(one.rated and one.reservation is not None for one in own) + more,
             "tokens_per_request": tokens or 0,
             "tokens_per_day": sum(one.tokens for one in day) + (tokens or 0),
             "tokens_per_month": sum(one.tokens for one in month) + (tokens or 0),

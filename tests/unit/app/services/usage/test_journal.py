@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import zlib
 from datetime import UTC
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.usage import UsageRecord
+from app.domain.batches import LineResult
+from app.domain.usage import UsageEntry, UsageRecord
 from app.services.usage import journal as journals
 from app.services.usage.journal import Journal, forget, read
 from tests.support.journal_records import RECORD, numbered
@@ -27,15 +29,15 @@ async def journal(tmp_path):
 
 
 def all_in(folder: Path) -> list[UsageRecord]:
-    return [record for path in sorted(folder.glob("*.journal")) for record in read(path)]
+    return [entry.record for path in sorted(folder.glob("*.journal")) for entry in read(path)]
 
 
 async def test_what_was_added_is_read_again(journal, tmp_path):
     records = [numbered(number) for number in range(200)]
-    await asyncio.gather(*(journal.add(record) for record in records))
+    await asyncio.gather(*(journal.add(UsageEntry(record)) for record in records))
     assert all_in(tmp_path) == records
     (path,) = await journal.sealed()
-    assert list(read(path)) == records
+    assert [entry.record for entry in read(path)] == records
 
 
 @given(
@@ -56,35 +58,58 @@ async def test_what_was_added_is_read_again(journal, tmp_path):
         status=st.integers(200, 599),
         cost=st.integers(0, 2**70),
         slot_s=st.floats(0, 1e9),
-    )
+    ),
+    st.none()
+    | st.builds(
+        LineResult,
+        batch_id=st.text("0123456789abcdef_", max_size=40),
+        line=st.integers(1, 10**6),
+        chunk=st.integers(0, 10**5),
+        succeeded=st.booleans(),
+        content=st.text(),
+    ),
 )
-def test_every_record_is_a_line_and_back(record):
-    line = journals._line(record)
+def test_every_entry_is_a_line_and_back(record, result):
+    entry = UsageEntry(record, result, None if result is None else "f" * 32)
+    line = journals._line(entry)
     assert line.count(b"\n") == 1
-    assert journals._record(line) == record
+    assert journals._entry(line) == entry
     for place in range(len(line) - 1):
         broken = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
-        assert journals._record(broken) is None
+        assert journals._entry(broken) is None
+
+
+def test_a_journal_of_the_release_before_is_read(tmp_path):
+    """Lines as 0.2.0 wrote them, with a checksum each."""
+    values = (
+        b'{"request_id":"%032x","at":"2026-11-21T12:30:15.123456+00:00","tenant_id":7,"key_id":"kkkkkkkkkkkkkkkk",'
+        b'"version_id":3,"prompt_tokens":5,"cached_tokens":4,"output_tokens":2,"ttft_s":0.1,"duration_s":0.25,'
+        b'"load_s":null,"finish_reason":"stop","status":200,"cost":0,"slot_s":0.0}'
+    )
+    texts = [values % number for number in range(3)]
+    path = tmp_path / "old.journal"
+    path.write_bytes(b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts))
+    assert list(read(path)) == [UsageEntry(numbered(number)) for number in range(3)]
 
 
 async def test_its_size_is_that_of_what_the_database_does_not_have(journal, tmp_path):
     assert journal.size() == 0
-    await journal.add(RECORD)
-    assert journal.size() == len(journals._line(RECORD))
+    await journal.add(UsageEntry(RECORD))
+    assert journal.size() == len(journals._line(UsageEntry(RECORD)))
     (path,) = await journal.sealed()
-    await journal.add(RECORD)
-    assert journal.size() == 2 * len(journals._line(RECORD))
+    await journal.add(UsageEntry(RECORD))
+    assert journal.size() == 2 * len(journals._line(UsageEntry(RECORD)))
     forget(path)
-    assert journal.size() == len(journals._line(RECORD))
+    assert journal.size() == len(journals._line(UsageEntry(RECORD)))
 
 
 async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
     other = Journal(tmp_path)
     other.open()
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     assert await other.sealed() == []
     (path,) = await journal.sealed()
-    await journal.add(numbered(2))
+    await journal.add(UsageEntry(numbered(2)))
     # The other process may own a sealed file by now. Later records go to a new file.
     assert await other.sealed() == [path]
     forget(path)
@@ -95,15 +120,15 @@ async def test_a_file_that_is_written_is_nobody_elses(journal, tmp_path):
 async def test_what_others_left_comes_first_and_nothing_new_is_begun(journal, tmp_path):
     left = Journal(tmp_path)
     left.open()
-    await left.add(numbered(1))
+    await left.add(UsageEntry(numbered(1)))
     await left.close()
-    await journal.add(numbered(2))
+    await journal.add(UsageEntry(numbered(2)))
     (first,) = await journal.left()
-    assert list(read(first)) == [numbered(1)]
+    assert [entry.record for entry in read(first)] == [numbered(1)]
     forget(first)
     assert await journal.left() == []
     (second,) = await journal.sealed()
-    assert list(read(second)) == [numbered(2)]
+    assert [entry.record for entry in read(second)] == [numbered(2)]
 
 
 def test_a_process_that_was_killed_leaves_what_it_promised(tmp_path):
@@ -127,7 +152,7 @@ async def main():
     journal.open()
     while True:
         batch = range(number, number := number + 5)
-        await asyncio.gather(*(journal.add(numbered(one)) for one in batch))
+        await asyncio.gather(*(journal.add(UsageEntry(numbered(one))) for one in batch))
         for one in batch:
             print(one, flush=True)
 
@@ -136,12 +161,12 @@ asyncio.run(main())
 
 
 async def test_a_line_that_was_cut_off_is_left_out_in_silence(journal, tmp_path, caplog):
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     (path,) = await journal.sealed()
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole + whole[:length])
-        assert list(read(path)) == [numbered(1)]
+        assert [entry.record for entry in read(path)] == [numbered(1)]
     assert not caplog.records
     forget(path)
     assert list(tmp_path.iterdir()) == []
@@ -149,11 +174,11 @@ async def test_a_line_that_was_cut_off_is_left_out_in_silence(journal, tmp_path,
 
 async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path, caplog):
     for number in range(3):
-        await journal.add(numbered(number))
+        await journal.add(UsageEntry(numbered(number)))
     (path,) = await journal.sealed()
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1].replace(b'"output_tokens":2', b'"output_tokens":3') + lines[2])
-    assert list(read(path)) == [numbered(0), numbered(2)]
+    assert [entry.record for entry in read(path)] == [numbered(0), numbered(2)]
     assert f"Line 2 of the usage journal {path.name} cannot be read." in caplog.text
     forget(path)
     assert [kept.suffix for kept in tmp_path.iterdir()] == [".damaged"]
@@ -162,7 +187,7 @@ async def test_a_damaged_line_is_told_and_its_file_kept_aside(journal, tmp_path,
 
 @pytest.mark.parametrize("failing", ["write", "fdatasync"])
 async def test_a_full_disk_refuses_and_keeps_nothing(journal, tmp_path, monkeypatch, failing):
-    await journal.add(numbered(1))
+    await journal.add(UsageEntry(numbered(1)))
     whole = getattr(os, failing)
 
     def full(descriptor: int, *data: bytes) -> int:
@@ -172,16 +197,16 @@ async def test_a_full_disk_refuses_and_keeps_nothing(journal, tmp_path, monkeypa
 
     with monkeypatch.context() as disk:
         disk.setattr(os, failing, full)
-        refused = await asyncio.gather(*(journal.add(numbered(n)) for n in (2, 3)), return_exceptions=True)
+        refused = await asyncio.gather(*(journal.add(UsageEntry(numbered(n))) for n in (2, 3)), return_exceptions=True)
     assert [type(error) for error in refused] == [OSError, OSError]
     assert getattr(os, failing) is whole
-    await journal.add(numbered(4))
+    await journal.add(UsageEntry(numbered(4)))
     assert all_in(tmp_path) == [numbered(1), numbered(4)]
 
 
 async def test_who_gives_up_waiting_changes_nothing(tmp_path):
     journal = Journal(tmp_path)
-    waiting = [asyncio.create_task(journal.add(numbered(number))) for number in range(10)]
+    waiting = [asyncio.create_task(journal.add(UsageEntry(numbered(number)))) for number in range(10)]
     await asyncio.sleep(0)
     for task in waiting[::2]:
         task.cancel()

@@ -15,7 +15,7 @@ from app.domain.access import Caller, Scope
 from app.domain.errors import EngineUnavailable, InvalidRequest, RegistryUnavailable
 from app.domain.limits.limiter import RateLimitStatus, Reservation
 from app.domain.money import FREE, Price
-from app.domain.usage import UsageRecord
+from app.domain.usage import UsageEntry, UsageRecord
 from app.engine.port import Answer, AnswerEvent, Endpoint, EngineRequest, TokenUsage
 from app.services.limits.service import LimitService, Permit
 from app.services.usage.ledger import Ledger
@@ -38,11 +38,11 @@ class Slow(Ledger):
         self.may.set()
         self.works = True
 
-    async def keep(self, record: UsageRecord) -> None:
+    async def keep(self, entry: UsageEntry) -> None:
         await self.may.wait()
         if not self.works:
             raise RegistryUnavailable("the registry's database does not answer", retry_after=1)
-        self.kept.append(record)
+        self.kept.append(entry.record)
 
 
 class Settled(LimitService):

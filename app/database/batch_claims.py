@@ -1,0 +1,231 @@
+"""Claims of chunks: leases of the servers that run them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.database.batch_chunks import chunk_of
+from app.database.batches import batch_of
+from app.database.tables import batch_chunks, batches, keys, tenants
+from app.domain.access import Caller, Scope
+from app.domain.batches import Batch, BatchState, Chunk, ChunkState
+from app.domain.limits.limits import Limits
+from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.scheduling.batch_turns import FreeChunks
+
+#: States in which the servers have work with a batch.
+_WORKED_ON = (BatchState.IN_PROGRESS, BatchState.FINALIZING, BatchState.CANCELLING)
+#: ``created_by`` of batches that the command line created without a key.
+_NO_KEY = "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """A batch that runs, is being cancelled or finalized, with the rights under which its lines run.
+
+    Attributes:
+        caller: the key that created it, whether or not the key has expired.
+        key_revoked: whether the key was revoked or no longer exists.
+        tenant_disabled: whether the tenant is disabled at present.
+        tenant_deleted: whether the tenant was deleted.
+    """
+
+    batch: Batch
+    caller: Caller
+    key_revoked: bool
+    tenant_disabled: bool
+    tenant_deleted: bool
+
+    @property
+    def slug(self) -> str:
+        """Slug of the tenant."""
+        return self.caller.tenant_slug or ""
+
+
+async def open_batches(connection: AsyncConnection) -> list[OpenBatch]:
+    """List all batches that run, are being cancelled or finalized, oldest first."""
+    statement = (
+        select(
+            batches,
+            tenants.c.slug,
+            tenants.c.salt,
+            tenants.c.weight,
+            tenants.c.limits,
+            tenants.c.disabled,
+            tenants.c.deleted_at.label("tenant_deleted_at"),
+            keys.c.id.label("key_id"),
+            keys.c.restrictions,
+            keys.c.revoked_at,
+        )
+        .join_from(batches, tenants, batches.c.tenant_id == tenants.c.id)
+        .join(keys, and_(keys.c.id == batches.c.created_by, keys.c.tenant_id == batches.c.tenant_id), isouter=True)
+        .where(batches.c.state.in_(_WORKED_ON))
+        .order_by(batches.c.created_at, batches.c.id)
+    )
+    return [_open_batch(row) for row in await connection.execute(statement)]
+
+
+async def free_chunks(connection: AsyncConnection, batch_ids: Collection[str], now: datetime) -> list[FreeChunks]:
+    """Count the chunks that no server runs, by batch and version."""
+    if not batch_ids:
+        return []
+    first = func.min(batch_chunks.c.number)
+    statement = (
+        select(batch_chunks.c.batch_id, batch_chunks.c.version_id, first.label("first"), func.count().label("count"))
+        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), _free(now))
+        .group_by(batch_chunks.c.batch_id, batch_chunks.c.version_id)
+        .order_by(batch_chunks.c.batch_id, first)
+    )
+    rows = await connection.execute(statement)
+    return [FreeChunks(row.batch_id, row.version_id, row.first, row.count) for row in rows.all()]
+
+
+async def claim(
+    connection: AsyncConnection, batch_id: str, version_id: int | None, *, node: str, now: datetime, until: datetime
+) -> Chunk | None:
+    """Lease the first free chunk of a running batch and a version; None if there is none, or others hold it."""
+    statement = (
+        select(batch_chunks)
+        .join(batches, batch_chunks.c.batch_id == batches.c.id)
+        .where(batches.c.state == BatchState.IN_PROGRESS, batch_chunks.c.batch_id == batch_id, _free(now))
+        .where(batch_chunks.c.version_id.is_(None) if version_id is None else batch_chunks.c.version_id == version_id)
+        .order_by(batch_chunks.c.number)
+        .limit(1)
+        .with_for_update(skip_locked=True, of=batch_chunks)
+    )
+    row = (await connection.execute(statement)).one_or_none()
+    if row is None:
+        return None
+    values = {"state": ChunkState.RUNNING, "node": node, "leased_until": until}
+    await connection.execute(update(batch_chunks).where(*_is(row.batch_id, row.number)).values(**values))
+    return chunk_of(row)
+
+
+async def claim_for_closing(
+    connection: AsyncConnection, batch_id: str, number: int, *, node: str, now: datetime, until: datetime
+) -> bool:
+    """Lease a chunk of a batch that has ended, to write what its lines still lack."""
+    statement = (
+        update(batch_chunks)
+        .where(*_is(batch_id, number), or_(_free(now), batch_chunks.c.node == node))
+        .where(batch_chunks.c.state != ChunkState.DONE)
+        .values(state=ChunkState.RUNNING, node=node, leased_until=until)
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def renew(connection: AsyncConnection, node: str, until: datetime) -> set[tuple[str, int]]:
+    """Renew a node's leases; return batch and number of the chunks that it still holds."""
+    held = and_(batch_chunks.c.node == node, batch_chunks.c.state == ChunkState.RUNNING)
+    statement = update(batch_chunks).where(held).values(leased_until=until)
+    rows = await connection.execute(statement.returning(batch_chunks.c.batch_id, batch_chunks.c.number))
+    return {(row.batch_id, row.number) for row in rows}
+
+
+async def release(connection: AsyncConnection, node: str, chunks: Collection[tuple[str, int]] | None = None) -> int:
+    """Give back chunks of a node, all of them by default; return their number."""
+    held = and_(batch_chunks.c.node == node, batch_chunks.c.state == ChunkState.RUNNING)
+    if chunks is not None:
+        held = and_(held, or_(False, *(and_(*_is(*chunk)) for chunk in sorted(chunks))))
+    values: dict[str, Any] = {"state": ChunkState.WAITING, "node": None, "leased_until": None}
+    return (await connection.execute(update(batch_chunks).where(held).values(**values))).rowcount
+
+
+async def is_run(connection: AsyncConnection, batch_id: str, now: datetime) -> bool:
+    """Return whether a server runs a chunk of a batch."""
+    running = and_(batch_chunks.c.state == ChunkState.RUNNING, batch_chunks.c.leased_until > now)
+    statement = select(batch_chunks.c.number).where(batch_chunks.c.batch_id == batch_id, running).limit(1)
+    return (await connection.scalar(statement)) is not None
+
+
+async def is_done(connection: AsyncConnection, batch_id: str, number: int) -> bool:
+    """Return whether a chunk is done, or gone with its batch."""
+    statement = select(batch_chunks.c.number).where(*_is(batch_id, number), batch_chunks.c.state != ChunkState.DONE)
+    return (await connection.scalar(statement)) is None
+
+
+async def unfinished_chunks(connection: AsyncConnection, batch_id: str, *, limit: int) -> list[Chunk]:
+    """List the first chunks of a batch that are not done, by number."""
+    statement = (
+        select(batch_chunks)
+        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.state != ChunkState.DONE)
+        .order_by(batch_chunks.c.number)
+        .limit(limit)
+    )
+    return [chunk_of(row) for row in await connection.execute(statement)]
+
+
+async def batches_without_open_chunks(connection: AsyncConnection, batch_ids: Collection[str]) -> set[str]:
+    """Return those of the batches whose chunks are all done."""
+    if not batch_ids:
+        return set()
+    statement = (
+        select(batch_chunks.c.batch_id)
+        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), batch_chunks.c.state != ChunkState.DONE)
+        .distinct()
+    )
+    return set(batch_ids) - set(await connection.scalars(statement))
+
+
+async def segments_of(connection: AsyncConnection, batch_id: str) -> list[tuple[int, str]]:
+    """List number and blob of the chunks of a batch that are done, by number."""
+    statement = (
+        select(batch_chunks.c.number, batch_chunks.c.segment)
+        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.segment.is_not(None))
+        .order_by(batch_chunks.c.number)
+    )
+    return [(row.number, row.segment) for row in await connection.execute(statement)]
+
+
+async def ended_with_segments(connection: AsyncConnection, *, limit: int) -> list[tuple[str, int, str | None]]:
+    """List batch, number and blob of chunks whose batch is final: their bytes are in its files."""
+    final = [state for state in BatchState if state.final]
+    statement = (
+        select(batch_chunks.c.batch_id, batch_chunks.c.number, batch_chunks.c.segment)
+        .join(batches, batch_chunks.c.batch_id == batches.c.id)
+        .where(batches.c.state.in_(final))
+        .order_by(batch_chunks.c.batch_id, batch_chunks.c.number)
+        .limit(limit)
+    )
+    return [(row.batch_id, row.number, row.segment) for row in await connection.execute(statement)]
+
+
+async def forget_chunks(connection: AsyncConnection, chunks: Sequence[tuple[str, int]]) -> None:
+    """Delete chunks whose blobs are gone."""
+    for batch_id, number in chunks:
+        await connection.execute(delete(batch_chunks).where(*_is(batch_id, number)))
+
+
+def _open_batch(row: Row[Any]) -> OpenBatch:
+    batch = batch_of(row)
+    keyless = batch.created_by == _NO_KEY
+    caller = Caller(
+        batch.created_by,
+        batch.tenant_id,
+        row.slug,
+        frozenset({Scope.INFERENCE}),
+        row.salt,
+        weight=row.weight,
+        limits=Limits.of(row.limits or {}),
+        restrictions=UNRESTRICTED if row.restrictions is None else Restrictions.of(row.restrictions),
+    )
+    return OpenBatch(
+        batch,
+        caller,
+        key_revoked=not keyless and (row.key_id is None or row.revoked_at is not None),
+        tenant_disabled=bool(row.disabled),
+        tenant_deleted=row.tenant_deleted_at is not None,
+    )
+
+
+def _free(now: datetime) -> ColumnElement[bool]:
+    abandoned = and_(batch_chunks.c.state == ChunkState.RUNNING, batch_chunks.c.leased_until <= now)
+    return or_(batch_chunks.c.state == ChunkState.WAITING, abandoned)
+
+
+def _is(batch_id: str, number: int) -> tuple[ColumnElement[bool], ...]:
+    return batch_chunks.c.batch_id == batch_id, batch_chunks.c.number == number

@@ -1,0 +1,171 @@
+"""Execution of one line of a batch through the inference service."""
+
+import asyncio
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.errors import StorageError
+from app.domain.access import Caller
+from app.domain.batches import Chunk, LinePlace, LineResult
+from app.domain.errors import (
+    AdapterLoadFailed,
+    AdapterNotReady,
+    AdapterQuarantined,
+    AdapterRetired,
+    BudgetExceeded,
+    Busy,
+    EngineUnavailable,
+    Forbidden,
+    LimitExceeded,
+    NotFound,
+    QueueFull,
+    RegistryUnavailable,
+    TenoraError,
+    WrongBase,
+    row_of,
+)
+from app.services.batches import line_results
+from app.services.batches.endpoints import checked_body
+from app.services.batches.line_results import ADAPTER_UNAVAILABLE, LineIdentity
+from app.services.batches.lines import parse_line
+from app.services.bodies.parsing import SMALL_BYTES
+from app.services.serving.checked_bodies import BodyChecks
+from app.services.serving.inference import InferenceService
+from app.services.serving.lanes import Lane, VersionGone
+
+logger = logging.getLogger(__name__)
+
+#: Errors that say nothing about the line: it runs again later.
+LATER = (
+    QueueFull,
+    Busy,
+    BudgetExceeded,
+    LimitExceeded,
+    EngineUnavailable,
+    RegistryUnavailable,
+    StorageError,
+)
+#: Errors of the version under which the line was validated.
+_UNAVAILABLE = (
+    NotFound,
+    Forbidden,
+    AdapterQuarantined,
+    AdapterLoadFailed,
+    AdapterRetired,
+    AdapterNotReady,
+    WrongBase,
+    VersionGone,
+)
+#: Attempts of a line that meets an error of the server which no rule covers.
+_ATTEMPTS = 3
+_INTERNAL = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The line has an answer, which is durable on this server together with its usage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The line has no answer and will never have one; its result is not durable yet."""
+
+    result: LineResult
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The line could not run now."""
+
+    error: Exception
+
+
+Outcome = Answered | Failed | Later
+
+
+class LineRunner:
+    """Runs lines under the rights of the key that created their batch.
+
+    Args:
+        weight: weight of a tenant's batches relative to its requests.
+    """
+
+    def __init__(self, inference: InferenceService, checks: BodyChecks, *, weight: float) -> None:
+        self._inference, self._checks, self._weight = inference, checks, weight
+        self._attempts: dict[str, int] = {}
+
+    async def run(self, caller: Caller, endpoint: str, chunk: Chunk, place: LinePlace, source: Path) -> Outcome:
+        """Run one line once. A cancelled line leaves either a durable answer or nothing.
+
+        Args:
+            endpoint: the batch's route.
+            source: local copy of the batch's input file.
+
+        Raises:
+            OSError: the local copy cannot be read.
+        """
+        text = await asyncio.to_thread(read_line, source, place)
+        if len(text) > SMALL_BYTES:
+            parsed = await asyncio.to_thread(parse_line, text, endpoint=endpoint, large=True)
+        else:
+            parsed = parse_line(text, endpoint=endpoint)
+        line = LineIdentity(chunk, place.number, parsed.custom_id)
+        lane = Lane(
+            chunk.model,
+            chunk.version_id,
+            self._weight,
+            lambda answer, version: line_results.answered(line, answer, version),
+        )
+        try:
+            checked = checked_body(endpoint, self._checks, parsed.body)
+            await self._inference.answer_line(caller, line.request_id, checked, lane)
+        except LATER as error:
+            return Later(error)
+        except _UNAVAILABLE as error:
+            return Failed(line_results.failed(line, ADAPTER_UNAVAILABLE, _unavailable(chunk, error)))
+        except TenoraError as error:
+            row = row_of(error)
+            if row is None or row.status >= 500:
+                return self._unexpected(line, error)
+            return Failed(line_results.refused(line, error, row))
+        except Exception as error:
+            logger.exception("A line of the batch %s failed.", chunk.batch_id)
+            return self._unexpected(line, error)
+        self._attempts.pop(line.request_id, None)
+        return Answered()
+
+    def _unexpected(self, line: LineIdentity, error: Exception) -> Outcome:
+        """Try again a few times, then let the line fail, so that it cannot hold up its batch."""
+        attempts = self._attempts[line.request_id] = self._attempts.get(line.request_id, 0) + 1
+        if attempts < _ATTEMPTS:
+            return Later(error)
+        del self._attempts[line.request_id]
+        message = f"Internal error. Give the platform team the request id {line.request_id}."
+        return Failed(line_results.failed(line, _INTERNAL, message))
+
+
+def read_line(source: Path, place: LinePlace) -> bytes:
+    """Read a line of an input file. Blocks.
+
+    Raises:
+        OSError
+    """
+    descriptor = os.open(source, os.O_RDONLY)
+    try:
+        return os.pread(descriptor, place.length, place.offset)
+    finally:
+        os.close(descriptor)
+
+
+def custom_id_of(text: bytes) -> str:
+    """Return the caller's id of a validated line."""
+    return str(json.loads(text)["custom_id"])
+
+
+def _unavailable(chunk: Chunk, error: Exception) -> str:
+    if isinstance(error, TenoraError):
+        return error.message
+    return f"The version {chunk.model} no longer exists."
