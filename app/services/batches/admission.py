@@ -63,6 +63,7 @@ class BatchAdmission:
     Args:
         node: id of this node.
         refused: called with the caller and the sentence of a refusal that belongs into the audit trail.
+        monotonic: clock in seconds.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class BatchAdmission:
         node: str,
         refused: Callable[[Caller, str], None],
         clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
         self._database, self._contents, self._validator, self._targets = database, contents, validator, targets
         self._limits, self._settings, self._node, self._refused, self._clock = limits, settings, node, refused, clock
         self._turns = FairSemaphore(1)
@@ -96,7 +99,7 @@ class BatchAdmission:
             waiting = await batches.leasable(
                 connection, BatchState.VALIDATING, node=self._node, now=self._clock(), limit=_LISTED
             )
-        now = time.monotonic()
+        now = self._monotonic()
         self._not_before = {identity: at for identity, at in self._not_before.items() if at > now}
         for batch in waiting:
             if len(self._tasks) >= _AT_ONCE:
@@ -131,7 +134,7 @@ class BatchAdmission:
             logger.exception("The validation of %s failed and is tried again.", batch.id)
         else:
             return
-        self._not_before[batch.id] = time.monotonic() + _RETRY_S
+        self._not_before[batch.id] = self._monotonic() + _RETRY_S
 
     async def _admit(self, batch: Batch) -> None:
         await self._lease(batch)
@@ -173,7 +176,7 @@ class BatchAdmission:
             async with self._database.write() as connection:
                 await batches.set_blocked(connection, batch.id, cause)
         if cause is not None:
-            self._not_before[batch.id] = time.monotonic() + _RETRY_S
+            self._not_before[batch.id] = self._monotonic() + _RETRY_S
         return cause is None
 
     async def _validated(self, batch: Batch, caller: Caller) -> Validation:
@@ -185,14 +188,14 @@ class BatchAdmission:
             self._targets, default=batch.options.model, refused=lambda message: self._refused(caller, message)
         )
         turn, share = _Turn(self._turns), caller.tenant_slug or ""
-        renewed = time.monotonic()
+        renewed = self._monotonic()
 
         async def between() -> None:
             nonlocal renewed
             await turn.next(share)
-            if time.monotonic() - renewed > self._settings.node_lost_s / _RENEWALS:
+            if self._monotonic() - renewed > self._settings.node_lost_s / _RENEWALS:
                 await self._lease(batch)
-                renewed = time.monotonic()
+                renewed = self._monotonic()
 
         try:
             async with self._contents.open(file) as path:
