@@ -88,12 +88,15 @@ class Owner:
     tenant: str
 
 
-def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
+def require_owner(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Owner]]:
     """Build a dependency for adapter routes that authorizes access to a tenant's adapters.
 
     - Under ``/admin/tenants/{tenant}``: a platform key, or a key of that tenant with the scope. A key of another
       tenant gets a 404, as for a tenant that does not exist.
     - Elsewhere: a tenant's key with the scope, for its own tenant.
+
+    Args:
+        others: scopes that are accepted instead of ``scope``.
 
     Raises:
         Unauthenticated, Forbidden, NotFound, RegistryUnavailable
@@ -107,7 +110,7 @@ def require_owner(scope: Scope) -> Callable[[Request], Awaitable[Owner]]:
             return Owner(caller, tenant)
         if tenant is not None and tenant != caller.tenant_slug:
             raise NotFound(f"There is no tenant {tenant[:80]!r}.", param="tenant", foreign=True)
-        if tenant is None or scope not in caller.scopes:
+        if tenant is None or caller.scopes.isdisjoint({scope, *others}):
             raise _lacking(caller, scope, hint=" The same route under /admin/tenants/TENANT accepts a platform key.")
         return Owner(caller, tenant)
 

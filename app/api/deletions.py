@@ -25,6 +25,8 @@ everyones = APIRouter(prefix="/admin/deletions", tags=["deletions"], dependencie
 
 Reader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ))]
 Writer = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_WRITE))]
+#: A key with the scope ``batch`` follows deletions of files.
+FollowingReader = Annotated[Owner, Depends(require_owner(Scope.ADAPTERS_READ, Scope.BATCH))]
 Force = Annotated[
     bool, Query(description="Delete or retire it although aliases, canaries or pins use it, and detach them")
 ]
@@ -72,7 +74,7 @@ class DeletionOut(BaseModel):
 
     id: str
     tenant: str | None = Field(description="Owner of the versions; null: removed by `tenora server gc`")
-    subject: str
+    subject: str = Field(description="Name of a version or an adapter, `gc`, or id of a file, an upload or a batch")
     state: Literal["running", "finished"]
     requested_at: datetime
     requested_by: str
@@ -81,8 +83,8 @@ class DeletionOut(BaseModel):
     versions: list[DeletedVersionOut]
     nodes: list[DeletionNodeOut]
     blobs: list[DeletedBlobOut] = Field(
-        description="Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong "
-        "to another tenant."
+        description="For versions, empty until every live node has confirmed. Shown to platform keys only, because "
+        "kept bytes belong to another tenant."
     )
     finished_at: datetime | None
 
@@ -179,9 +181,14 @@ async def list_deletions(
 
 
 @own.get("/{deletion}", summary="Show a deletion and the copies verified as gone", responses=answers(404))
-async def get_deletion(deletion: str, owner: Reader, gateway: GatewayDep) -> DeletionOut:
-    """The report lists each node's engine and disk, and the time at which they were verified to hold nothing."""
-    return DeletionOut.of(await gateway.deletions.get(deletion, tenant=owner.tenant), platform=_admin(owner))
+async def get_deletion(deletion: str, owner: FollowingReader, gateway: GatewayDep) -> DeletionOut:
+    """The report lists each node's engine and disk, and the time at which they were verified to hold nothing.
+
+    A key with the scope `batch` alone sees deletions of files.
+    """
+    files_only = not {Scope.ADMIN, Scope.ADAPTERS_READ} & owner.caller.scopes
+    report = await gateway.deletions.get(deletion, tenant=owner.tenant, files_only=files_only)
+    return DeletionOut.of(report, platform=_admin(owner))
 
 
 @everyones.get("", summary="List all deletions, newest first", responses=answers(400))

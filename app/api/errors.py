@@ -19,6 +19,7 @@ from adapters.wording import SENTENCES
 from app.api.inference_headers import limit_headers
 from app.domain.errors import (
     ROWS,
+    FileLost,
     Forbidden,
     InvalidRequest,
     Limited,
@@ -126,7 +127,9 @@ def problem_of(error: Exception) -> Problem:
         headers = limit_headers(error.rate_limits)
         return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
     if isinstance(error, TenoraError):
-        return Problem(row, error.message, param=error.param, retry_after=error.retry_after)
+        # Waiting does not restore the bytes of a file, so clients must not retry automatically.
+        headers = {"x-should-retry": "false"} if isinstance(error, FileLost) else {}
+        return Problem(row, error.message, param=error.param, retry_after=error.retry_after, headers=headers)
     if isinstance(error, AdapterRejected):
         # Close the connection instead of reading the rest of the body.
         headers = {"connection": "close"} if error.unread else {}

@@ -33,6 +33,10 @@ class ServiceMetrics:
             succeeded={job.name: job.succeeded_at for job in self._jobs},
             database_failures={cause.value: count for cause, count in gateway.database.troubles.counts.items()},
             lost_bytes=node.lost_bytes.counts(),
+            files={purpose.value: use.files for purpose, use in gateway.file_sweeper.usage.items()},
+            file_bytes={purpose.value: use.bytes for purpose, use in gateway.file_sweeper.usage.items()},
+            lost_files=gateway.contents.lost(),
+            copies_bytes=gateway.contents.copies.bytes,
             clock_offset_s=node.nodes.clock_offset_s or 0.0,
             clock_spread_s=node.nodes.clock_spread_s,
             audit_intact=gateway.audit.intact,
@@ -51,6 +55,10 @@ class _Now(Collector):
     succeeded: Mapping[str, float]
     database_failures: Mapping[str, int]
     lost_bytes: Mapping[str, int]
+    files: Mapping[str, int]
+    file_bytes: Mapping[str, int]
+    lost_files: Mapping[str, int]
+    copies_bytes: int
     clock_offset_s: float
     clock_spread_s: float
     audit_intact: bool
@@ -77,6 +85,14 @@ class _Now(Collector):
             "bytes",
             self.lost_bytes,
         )
+        yield _labelled("tenora_files", "Files of all tenants in the store", "purpose", self.files)
+        yield _labelled("tenora_file_bytes", "Size of these files before compression", "purpose", self.file_bytes)
+        yield _labelled(
+            "tenora_files_without_bytes",
+            "Files whose bytes were missing or damaged when this server fetched them from the store",
+            "bytes",
+            self.lost_files,
+        )
         yield _counted("tenora_batch_lines", "Lines of batches that this server ran", "outcome", self.batches.lines)
         disk = shutil.disk_usage(self.home)
         gauges: dict[str, tuple[str, float]] = {
@@ -94,6 +110,7 @@ class _Now(Collector):
                 "Largest difference between the clocks of the servers on this registry",
                 self.clock_spread_s,
             ),
+            "tenora_file_copies_bytes": ("Size of the uncompressed copies of files in HOME", self.copies_bytes),
             "tenora_home_size_bytes": ("Size of the disk with HOME", disk.total),
             "tenora_home_free_bytes": ("Free space on the disk with HOME", disk.free),
         }

@@ -98,20 +98,22 @@ class DeletionService:
             await adapters.mark_adapter_deleted(connection, adapter_row.id, at=request.at)
         return await self._begun(identity)
 
-    async def get(self, identity: str, *, tenant: str | None) -> Report:
+    async def get(self, identity: str, *, tenant: str | None, files_only: bool = False) -> Report:
         """Return the report of one deletion.
 
         Args:
             tenant: required owner of the deletion; None for any.
+            files_only: True to return deletions of files only.
 
         Raises:
-            NotFound: the deletion does not exist, or belongs to another tenant.
+            NotFound: the deletion does not exist, or the caller may not see it.
         """
         async with self._database.read() as connection:
             since = await self._since(connection, tenant)
             deletion = await deletions.find_deletion(connection, identity) if _ID.fullmatch(identity) else None
             nodes = await list_nodes(connection)
-        if deletion is None or (tenant is not None and (deletion.tenant != tenant or _older(deletion, since))):
+        foreign = tenant is not None and deletion is not None and (deletion.tenant != tenant or _older(deletion, since))
+        if deletion is None or foreign or (files_only and deletion.file_id is None):
             raise NotFound(f"There is no deletion {identity[:80]!r}.", param="deletion")
         return deletion, node_views(deletion, nodes, self._clock())
 

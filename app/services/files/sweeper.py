@@ -18,6 +18,7 @@ EVERY_S = 60.0
 _REMEMBERED = timedelta(days=7)
 _AT_ONCE = 100
 _ACTOR = "engine"
+_NONE = dict.fromkeys(Purpose, FileUsage(0, 0))
 
 
 class FileSweeper:
@@ -29,7 +30,7 @@ class FileSweeper:
 
     def __init__(self, database: Database, *, clock: Clock = utc_now) -> None:
         self._database, self._clock = database, clock
-        self.usage: Mapping[Purpose, FileUsage] = {}
+        self.usage: Mapping[Purpose, FileUsage] = _NONE
 
     async def sweep(self) -> None:
         """Delete what has expired, except files that an unfinished batch reads.
@@ -46,7 +47,7 @@ class FileSweeper:
             await file_uploads.forget_uploads(connection, before=before)
             await files.forget_files(connection, before=before)
         async with self._database.read() as connection:
-            self.usage = await files.usage_of_all(connection)
+            self.usage = {**_NONE, **await files.usage_of_all(connection)}
 
     async def _expire_files(self) -> int:
         count = 0

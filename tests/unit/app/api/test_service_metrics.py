@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.file_calls import content, create
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.site import Site, Unit, running_site
 
@@ -64,3 +65,15 @@ def test_the_disk_the_queue_and_the_trail(ailing: Site) -> None:
     assert (found["tenora_queue_limit_requests", ""], found["tenora_queue_limit_seconds", ""]) == (77, 30)
     assert found["tenora_audit_intact", ""] == 1
     assert found["tenora_engine_up", ""] == 0
+
+
+def test_files_and_their_local_copies(site: Site, unit: Unit) -> None:
+    with site.client(unit.key) as client:
+        file = create(client, b"x" * 12_345)
+        before = metrics(site)["tenora_file_copies_bytes", ""]
+        content(client, file["id"])
+    found = metrics(site)
+    assert found["tenora_file_copies_bytes", ""] >= before + 12_345
+    assert {name[1] for name in found if name[0] == "tenora_files"} == {"batch", "batch_output"}
+    assert {name[1] for name in found if name[0] == "tenora_file_bytes"} == {"batch", "batch_output"}
+    assert {name[1] for name in found if name[0] == "tenora_files_without_bytes"} == {"missing", "damaged"}
