@@ -31,7 +31,6 @@ TAGS: list[dict[str, Any]] = [
     {"name": "openai", "description": "OpenAI's API: completions, chats, Responses and models."},
     {"name": "anthropic", "description": "Anthropic's API: Messages."},
     {"name": "lorax", "description": "LoRAX's API, as the published lorax-client uses it."},
-    {"name": "batches", "description": "OpenAI's batches: many requests in one file, run beside other requests."},
     {"name": "tokens", "description": "The tokenizer: tokens of a prompt, and the text of tokens."},
     {"name": "batches", "description": "OpenAI's API for batches: files, uploads in parts, batches."},
     {"name": "adapters", "description": "Adapters and their versions: publish, describe, retire and delete."},

@@ -1,10 +1,10 @@
 """Chunks of batches in the registry."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import batch_chunks
@@ -25,16 +25,6 @@ async def chunks_of(connection: AsyncConnection, batch_id: str) -> list[Chunk]:
     """List the chunks of a batch, by number."""
     statement = select(batch_chunks).where(batch_chunks.c.batch_id == batch_id).order_by(batch_chunks.c.number)
     return [chunk_of(row) for row in await connection.execute(statement)]
-
-
-async def count_chunks(connection: AsyncConnection, batch_id: str, states: Sequence[ChunkState]) -> int:
-    """Count the chunks of a batch in these states."""
-    statement = (
-        select(func.count())
-        .select_from(batch_chunks)
-        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.state.in_(states))
-    )
-    return int(await connection.scalar(statement) or 0)
 
 
 def chunk_of(row: Row[Any]) -> Chunk:

@@ -104,12 +104,6 @@ async def waiting_of(connection: AsyncConnection, tenant_id: int) -> Waiting:
     return Waiting(int(count), int(lines or 0))
 
 
-async def batches_reading(connection: AsyncConnection, file_id: str) -> list[str]:
-    """List the ids of unfinished batches with this input file."""
-    statement = select(batches.c.id).where(batches.c.input_file_id == file_id, _OPEN).order_by(batches.c.id)
-    return list(await connection.scalars(statement))
-
-
 async def unfinished_of_key(connection: AsyncConnection, key_id: str) -> list[Batch]:
     """List the unfinished batches that a key created, by id, and lock their rows until the transaction ends."""
     statement = select(batches).where(batches.c.created_by == key_id, _OPEN).order_by(batches.c.id).with_for_update()

@@ -20,7 +20,7 @@ from app.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, Too
 from app.domain.files import Purpose
 from app.services.batches.service import NewBatch
 from app.settings import BatchSettings
-from tests.support.batches import CHAT, BatchNode, jsonl, line, problems
+from tests.support.batch_admission import CHAT, BatchNode, jsonl, line, problems
 from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures",)
@@ -103,7 +103,7 @@ async def test_a_name_means_one_version_for_the_whole_batch(here: BatchNode, cal
 
 
 async def test_the_other_endpoints(here: BatchNode, caller: Caller) -> None:
-    bodies = {
+    bodies: dict[str, dict[str, Any]] = {
         "/v1/completions": {"prompt": "hi", "max_tokens": 2},
         "/v1/responses": {"input": "hi", "max_output_tokens": 2},
         "/generate": {"inputs": "hi", "parameters": {"max_new_tokens": 2}},

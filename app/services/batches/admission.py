@@ -18,10 +18,11 @@ from app.database.keys import KeyOwner
 from app.database.session import Database
 from app.domain.access import Caller
 from app.domain.batch_forecast import lines_per_s
-from app.domain.batches import Batch, BatchState, Cause, Problem, Quote
+from app.domain.batches import Batch, BatchState, Problem, Quote
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Busy, FileLost, NotFound, RegistryUnavailable, row_of
 from app.services.batches.budgets import budget_problems
+from app.services.batches.causes import KEY_REVOKED, TENANT_DELETED, TENANT_DISABLED
 from app.services.batches.resolution import BatchNames
 from app.services.batches.validation import Validation, Validator
 from app.services.common.batch_states import SERVER, cancel, change_state
@@ -45,10 +46,6 @@ _RETRY_S = 5.0
 _RENEWALS = 3
 #: Batches from which a tenant's rate is known.
 _RECENT = 20
-
-_DISABLED = Cause("tenant_disabled", "The tenant is disabled. The batch goes on when the tenant is enabled again.")
-_DELETED = Cause("tenant_deleted", "The tenant was deleted.")
-_REVOKED = Cause("key_revoked", "The key that created the batch was revoked.")
 
 
 class LeaseLost(Exception):
@@ -159,7 +156,7 @@ class BatchAdmission:
         """Cancel, expire or block a batch that may not run; return whether it may."""
         now = self._clock()
         if owner is None or owner.deleted or owner.revoked:
-            reason = _REVOKED if owner is not None and not owner.deleted else _DELETED
+            reason = KEY_REVOKED if owner is not None and not owner.deleted else TENANT_DELETED
             async with self._database.write() as connection:
                 locked = await batches.find_batch(connection, batch.id, lock=True)
                 if locked is not None:
@@ -171,7 +168,7 @@ class BatchAdmission:
                 slug = owner.caller.tenant_slug or ""
                 await change_state(connection, batch, BatchState.EXPIRED, tenant=slug, at=now, node=self._node)
             return False
-        cause = _DISABLED if owner.disabled else None
+        cause = TENANT_DISABLED if owner.disabled else None
         if cause != batch.blocked:
             async with self._database.write() as connection:
                 await batches.set_blocked(connection, batch.id, cause)

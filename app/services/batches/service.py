@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database import audit, batches, files
+from app.database import audit, batches
 from app.database.batches import Cursor
 from app.database.session import Database
 from app.domain.access import Caller, Scope
 from app.domain.batches import Batch, BatchOptions, BatchState, BatchUsage
 from app.domain.clock import Clock, is_past, utc_now
 from app.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, TenoraError, TooManyOpen
-from app.domain.files import MAX_LIFETIME_S, MIN_LIFETIME_S, Purpose, StoredFile, is_file_id
+from app.domain.files import MAX_LIFETIME_S, MIN_LIFETIME_S, Purpose, StoredFile
 from app.services.batches.endpoints import checked_endpoint
 from app.services.common.batch_states import cancel
-from app.services.common.lookups import tenant_or_404
+from app.services.common.lookups import file_or_404, tenant_or_404
 from app.services.serving.models import tenant_of
 from app.services.serving.targets import Targets
 from app.settings import BatchSettings
@@ -129,8 +129,8 @@ class BatchService:
         )
         async with self._database.write() as connection:
             # The lock makes the check of the caps exact.
-            await tenant_or_404(connection, slug, lock=True)
-            self._check_file(await _find_file(connection, tenant_id, new.input_file_id), new.input_file_id)
+            tenant = await tenant_or_404(connection, slug, lock=True)
+            self._check_file(await file_or_404(connection, tenant, new.input_file_id, lock=True, param="input_file_id"))
             self._check_caps(await batches.waiting_of(connection, tenant_id))
             await batches.insert_batch(connection, batch)
             shown = {
@@ -237,9 +237,7 @@ class BatchService:
             error.param = "tenora.model" if error.param == "model" else error.param
             raise
 
-    def _check_file(self, file: StoredFile | None, file_id: str) -> None:
-        if file is None:
-            raise NotFound(f"There is no file {file_id[:80]!r}.", param="input_file_id")
+    def _check_file(self, file: StoredFile) -> None:
         if file.purpose is not Purpose.BATCH:
             raise InvalidRequest(
                 f"The file {file.id} has the purpose {file.purpose.value}; it must be batch. Upload it again.",
@@ -282,12 +280,6 @@ async def _find(
     if batch is None:
         raise NotFound(f"There is no batch {batch_id[:80]!r}.", param=param)
     return batch
-
-
-async def _find_file(connection: AsyncConnection, tenant_id: int, file_id: str) -> StoredFile | None:
-    if not is_file_id(file_id):
-        return None
-    return await files.find_file(connection, tenant_id, file_id, lock=True)
 
 
 def _checked(new: NewBatch, *, default_days: float) -> tuple[int, int]:
