@@ -18,8 +18,8 @@ from app.domain.errors import Busy, EngineUnavailable, InvalidRequest, QueueFull
 from app.engine.port import EngineRequest
 from app.engine.status import EngineState
 from app.services.common.batch_states import cancel
-from tests.support import batch_servers as support
-from tests.support.batch_servers import AnsweringEngine, Owner, Server, Servers, content, created, line, until, until_state
+from tests.support import batches as support
+from tests.support.batches import AnsweringEngine, Owner, Server, Servers, content, created, line, until, until_state
 from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures",)

@@ -27,7 +27,7 @@ from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
 from app.wiring.limit_accounts import accounts_of
-from tests.support.batch_servers import Owner, inserted, owner
+from tests.support.batches import Owner, inserted, owner
 from tests.support.registry import Node, SettableClock
 from tests.support.usage_records import record
 
