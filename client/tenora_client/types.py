@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 63c4ef64c123a4e6ee2cf1a30f88424f2fba9f1df615a870bbf80504e7f782aa
+# Schemas: 1bd520db2133846012e9f49a239b6b23c7e4aa72a4dbc4156dc6a4d228843c79
 from __future__ import annotations
 
 from datetime import datetime
@@ -745,7 +745,7 @@ class Adapter(Answer, frozen=True, kw_only=True):
 
 class BatchExtra(Answer, frozen=True, kw_only=True):
     """
-    What goes beyond OpenAI's batch.
+    Fields beyond those of OpenAI's batch.
 
     Attributes:
         model: Model of lines that name none; null: the base.
@@ -808,9 +808,10 @@ class Deletion(Answer, frozen=True, kw_only=True):
 
     Attributes:
         tenant: Owner of the versions; null: removed by `tenora server gc`.
+        subject: Name of a version or an adapter, `gc`, or id of a file, an upload or a batch.
         listings_gone_at: Time since which names and lists no longer show the versions.
-        blobs: Empty until every live node has confirmed. Shown to platform keys only, because kept bytes belong
-            to another tenant.
+        blobs: For versions, empty until every live node has confirmed. Shown to platform keys only, because
+            kept bytes belong to another tenant.
     """
 
     id: str
