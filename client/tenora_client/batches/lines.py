@@ -114,6 +114,8 @@ def _translated(body: dict[str, Any], options: LineOptions, where: str) -> dict[
         prompt = body.pop("prompt")
         if not isinstance(prompt, str):
             raise BadInput(f"{where} has a prompt that is not a text. Write a JSON string.")
+        if options.endpoint == GENERATE and "parameters" not in body:
+            body["parameters"] = {"details": True}  # without it the answer has no counts of tokens
         return {main: [{"role": "user", "content": prompt}] if main == "messages" else prompt, **body}
     if "messages" in body:
         if options.endpoint != RESPONSES:

@@ -52,7 +52,7 @@ def test_another_name_for_the_most_tokens_counts_too(tmp_path: Path) -> None:
         (CHAT, {"messages": [{"role": "user", "content": "hi"}], "seed": 1, "max_tokens": 3}),
         (COMPLETIONS, {"prompt": "hi", "seed": 1, "max_tokens": 3}),
         (RESPONSES, {"input": "hi", "seed": 1, "max_output_tokens": 3}),
-        (GENERATE, {"inputs": "hi", "seed": 1, "parameters": {"max_new_tokens": 3}}),
+        (GENERATE, {"inputs": "hi", "seed": 1, "parameters": {"details": True, "max_new_tokens": 3}}),
     ],
 )
 def test_a_prompt_fits_every_endpoint(tmp_path: Path, endpoint: str, body: dict[str, Any]) -> None:
