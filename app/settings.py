@@ -132,7 +132,8 @@ class LimitSettings(BaseModel):
     parts: int = Field(
         32,
         ge=2,
-        description="Parts of resumable uploads received at the same time. One tenant gets at most half of them.",
+        description="Parts of resumable uploads received at the same time, and files of batches likewise. One tenant "
+        "gets at most half of them.",
     )
     n: int = Field(8, ge=1, description="Maximum value of `n` (and of LoRAX's `best_of`)")
     logprobs: int = Field(20, ge=0, description="Maximum value of `logprobs` and `top_logprobs`")

@@ -64,7 +64,7 @@ async def create_file_part(upload_id: str, owner: BatchOwner, gateway: GatewayDe
         idle_s=gateway.settings.limits.upload_idle_seconds,
     )
     content_type = request.headers.get("content-type", "")
-    async with gateway.spool.folder(owner.tenant) as folder:
+    async with gateway.file_spool.folder(owner.tenant) as folder:
         received = await receive_file(request.stream(), content_type, folder, form)
         part = await gateway.file_uploads.add_part(owner.tenant, upload_id, received.file.path)
     return FilePartOut.of(part)

@@ -57,7 +57,7 @@ async def create_file(owner: BatchOwner, gateway: GatewayDep, request: Request) 
         check=_check_early,
     )
     content_type = request.headers.get("content-type", "")
-    async with gateway.spool.folder(owner.tenant) as folder:
+    async with gateway.file_spool.folder(owner.tenant) as folder:
         received = await receive_file(request.stream(), content_type, folder, form)
         fields = received.fields
         if _PURPOSE not in fields:

@@ -122,6 +122,10 @@ class Gateway:
         self.engine_view = EngineViewService(self.database, engine, node=node_name())
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
+        # Separate, so that slow uploads of files do not keep versions waiting.
+        self.file_spool = Spool(
+            settings.home / "file-spool", places=limits.parts, patience_s=limits.upload_idle_seconds
+        )
         self.bodies = BodyReader()
         names = special_tokens(self.base.path).texts
         self.prompts = ChatPrompts(settings, names, BaseTemplate.read(self.base.path, names))
@@ -266,7 +270,7 @@ class Gateway:
         return FileUploadService(
             self.database,
             self.contents,
-            self.spool,
+            self.file_spool,
             self.settings.batch,
             self.settings.limits,
             self._wake_deletions,

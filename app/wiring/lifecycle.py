@@ -76,6 +76,8 @@ async def _check_store(owner: StoreOwner) -> None:
 async def _open_folders(gateway: Gateway, started: AsyncExitStack) -> None:
     started.callback(gateway.spool.close)
     await asyncio.to_thread(gateway.spool.open)
+    started.callback(gateway.file_spool.close)
+    await asyncio.to_thread(gateway.file_spool.open)
     started.callback(gateway.parts.close)
     await asyncio.to_thread(gateway.parts.open)
     await asyncio.to_thread(gateway.contents.start)

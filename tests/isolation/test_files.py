@@ -16,7 +16,7 @@ SECRET = b"the owner's prompt"
 
 @dataclass(frozen=True)
 class Owned:
-    """What the victim has."""
+    """Ids that the attacker has learned."""
 
     file: str
     upload: str

@@ -126,15 +126,26 @@ class FileContents:
 
     @asynccontextmanager
     async def stored(
-        self, path: Path, *, tenant_id: int, purpose: Purpose, filename: str, created_by: str, expires_at: datetime
+        self,
+        path: Path,
+        *,
+        tenant_id: int,
+        purpose: Purpose,
+        filename: str,
+        created_by: str,
+        expires_at: datetime,
+        created_at: datetime | None = None,
     ) -> AsyncGenerator[StoredFile]:
         """Store a content and provide its file. The block commits the row with ``insert_file``.
+
+        Args:
+            created_at: time from which the caller counts the lifetime; None: now.
 
         If the block raises an error that says that no row was committed, the blob is deleted. At the end of the block
         the blob is checked: a garbage collection that listed it before the row was committed may have deleted it, and
         then it is stored again.
         """
-        identity = f"file-{uuid.uuid4().hex}"
+        identity, created_at = f"file-{uuid.uuid4().hex}", created_at or self._clock()
         async with self.stored_blob(path, identity) as content:
             yield StoredFile(
                 id=identity,
@@ -144,7 +155,7 @@ class FileContents:
                 bytes=content.bytes,
                 sha256=content.sha256,
                 digest=content.digest,
-                created_at=self._clock(),
+                created_at=created_at,
                 created_by=created_by,
                 expires_at=expires_at,
             )

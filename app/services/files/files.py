@@ -97,6 +97,7 @@ class FileService:
             QuotaExceeded
             StoreUnavailable, DiskFull
         """
+        now = self._clock()
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
         async with (
@@ -106,7 +107,8 @@ class FileService:
                 purpose=purpose,
                 filename=shown_name(filename),
                 created_by=actor,
-                expires_at=self._clock() + timedelta(seconds=lifetime_s),
+                expires_at=now + timedelta(seconds=lifetime_s),
+                created_at=now,
             ) as file,
             self._database.write() as connection,
         ):

@@ -226,6 +226,7 @@ class FileUploadService:
             return await self._finish(tenant, upload, path, actor)
 
     async def _finish(self, tenant: str, upload: FileUpload, path: Path, actor: str) -> CompletedUpload:
+        now = self._clock()
         async with (
             self._contents.stored(
                 path,
@@ -233,7 +234,8 @@ class FileUploadService:
                 purpose=upload.purpose,
                 filename=upload.filename,
                 created_by=actor,
-                expires_at=self._clock() + timedelta(seconds=upload.lifetime_s),
+                expires_at=now + timedelta(seconds=upload.lifetime_s),
+                created_at=now,
             ) as file,
             self._database.write() as connection,
         ):

@@ -252,7 +252,7 @@ def test_a_large_file_is_refused_before_it_is_read(small: Site, limited: httpx.C
     refused = error(limited.post("/v1/files", **form(b"x" * 10_001)), 413)
     assert refused["message"] == "The file is larger than the limit of 10000 bytes."
     assert create(limited, b"x" * 10_000)["bytes"] == 10_000
-    assert list(small.spool.glob("*/*")) == []
+    assert list((small.settings.home / "file-spool").glob("*/*")) == []
 
 
 def test_a_chunked_body_is_refused_at_the_limit(limited: httpx.Client) -> None:
