@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(slots=True)
 class Books:
-    """What the batch's files, the registry's records and the limits say.
+    """Contents of the batch's files, of the records and of the limits.
 
     Attributes:
         missing, double: ids of lines without a result, and with several.

@@ -50,7 +50,7 @@ class ChunkRun:
 
     @property
     def ended(self) -> bool:
-        """Whether every line was started and has ended."""
+        """Return whether every line was started and has ended."""
         return self.source is not None and not self.waiting and not self._running
 
     @property

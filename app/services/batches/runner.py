@@ -59,7 +59,7 @@ class _BatchHere:
 
     Attributes:
         cause: why this server cannot go on with it; None while it can.
-        progressed: whether a line has ended since the database was told.
+        progressed: whether a line has ended since the cause was last written.
     """
 
     entry: OpenBatch

@@ -1,4 +1,4 @@
-"""Lane of a tenant's batches in the engine's queue, beside the tenant's own requests."""
+"""Lane of a tenant's batches in the engine's queue."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

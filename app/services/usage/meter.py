@@ -133,7 +133,7 @@ class Meter:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            # Whoever ends this line must know that its entry is complete.
+            # The runner that ends this line must know that its entry is complete.
             await asyncio.wait((task,))
             raise
         return result

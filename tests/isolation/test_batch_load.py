@@ -1,4 +1,4 @@
-"""Batches beside other tenants: their requests and their batches go on, and prefix caches stay apart."""
+"""Batches of one tenant: requests and batches of others go on, and prefix caches stay apart."""
 
 import random
 import time
