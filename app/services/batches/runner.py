@@ -281,14 +281,14 @@ class BatchRunner:
         self._begin(self._finalize(entry))
 
     async def _renew(self) -> None:
-        if not self._runs:
-            return
         until = self._clock() + timedelta(seconds=self._lost_s)
         async with self._database.write() as connection:
             held = await batch_claims.renew(connection, self._node, until)
-            for here in self._batches.values():
-                if here.entry.batch.options.width is not None and self._holds(here.entry.batch.id):
-                    await self._lease_width(here.entry.batch)
+            # Chunks that could not be given back, because the database was away.
+            await batch_claims.release(connection, self._node, held - self._runs.keys())
+        for here in list(self._batches.values()):
+            if here.entry.batch.options.width is not None and self._holds(here.entry.batch.id):
+                await self._lease_width(here.entry.batch)
         for run in [run for run in self._runs.values() if run.key not in held and not run.closing]:
             logger.warning("Another server has taken over the chunk %d of the batch %s.", run.key[1], run.key[0])
             await self._drop(run)
@@ -302,7 +302,7 @@ class BatchRunner:
             return
         now = self._clock()
         async with self._database.read() as connection:
-            free = await batch_claims.free_chunks(connection, able, now)
+            free = await batch_claims.free_chunks(connection, able, node=self._node, now=now)
         while free:
             idle = self._idle(able)
             enough = self._waiting(able) >= window
