@@ -116,6 +116,7 @@ class BatchRunner:
         self._batches: dict[str, _BatchHere] = {}
         self._runs: dict[tuple[str, int], ChunkRun] = {}
         self._failures: list[LineResult] = []
+        self._flushing = asyncio.Lock()
         self._work: set[asyncio.Task[None]] = set()
         self._finalizing: set[str] = set()
         self._resident = set[int | None]()
@@ -417,16 +418,17 @@ class BatchRunner:
             logger.warning("A line of the batch %s is tried again: %s", here.entry.batch.id, type(error).__name__)
 
     async def _flush(self) -> None:
-        """Write the results of lines that used nothing."""
-        failures, self._failures = self._failures, []
-        if not failures:
-            return
-        try:
-            async with self._database.write() as connection:
-                await batch_results.add_failures(connection, failures)
-        except BaseException:
-            self._failures = failures + self._failures
-            raise
+        """Write the results of lines that used nothing. Those of concurrent calls are written when this returns."""
+        async with self._flushing:
+            failures, self._failures = self._failures, []
+            if not failures:
+                return
+            try:
+                async with self._database.write() as connection:
+                    await batch_results.add_failures(connection, failures)
+            except BaseException:
+                self._failures = failures + self._failures
+                raise
 
     # Ends of chunks and batches.
 
