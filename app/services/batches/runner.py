@@ -116,6 +116,7 @@ class BatchRunner:
         self._batches: dict[str, _BatchHere] = {}
         self._runs: dict[tuple[str, int], ChunkRun] = {}
         self._failures: list[LineResult] = []
+        self._flushing = asyncio.Lock()
         self._work: set[asyncio.Task[None]] = set()
         self._finalizing: set[str] = set()
         self._resident = set[int | None]()
@@ -281,14 +282,14 @@ class BatchRunner:
         self._begin(self._finalize(entry))
 
     async def _renew(self) -> None:
-        if not self._runs:
-            return
         until = self._clock() + timedelta(seconds=self._lost_s)
         async with self._database.write() as connection:
             held = await batch_claims.renew(connection, self._node, until)
-            for here in self._batches.values():
-                if here.entry.batch.options.width is not None and self._holds(here.entry.batch.id):
-                    await self._lease_width(here.entry.batch)
+            # Chunks that could not be given back, because the database was away.
+            await batch_claims.release(connection, self._node, held - self._runs.keys())
+        for here in list(self._batches.values()):
+            if here.entry.batch.options.width is not None and self._holds(here.entry.batch.id):
+                await self._lease_width(here.entry.batch)
         for run in [run for run in self._runs.values() if run.key not in held and not run.closing]:
             logger.warning("Another server has taken over the chunk %d of the batch %s.", run.key[1], run.key[0])
             await self._drop(run)
@@ -302,7 +303,7 @@ class BatchRunner:
             return
         now = self._clock()
         async with self._database.read() as connection:
-            free = await batch_claims.free_chunks(connection, able, now)
+            free = await batch_claims.free_chunks(connection, able, node=self._node, now=now)
         while free:
             idle = self._idle(able)
             enough = self._waiting(able) >= window
@@ -417,16 +418,17 @@ class BatchRunner:
             logger.warning("A line of the batch %s is tried again: %s", here.entry.batch.id, type(error).__name__)
 
     async def _flush(self) -> None:
-        """Write the results of lines that used nothing."""
-        failures, self._failures = self._failures, []
-        if not failures:
-            return
-        try:
-            async with self._database.write() as connection:
-                await batch_results.add_failures(connection, failures)
-        except BaseException:
-            self._failures = failures + self._failures
-            raise
+        """Write the results of lines that used nothing. Those of concurrent calls are written when this returns."""
+        async with self._flushing:
+            failures, self._failures = self._failures, []
+            if not failures:
+                return
+            try:
+                async with self._database.write() as connection:
+                    await batch_results.add_failures(connection, failures)
+            except BaseException:
+                self._failures = failures + self._failures
+                raise
 
     # Ends of chunks and batches.
 
