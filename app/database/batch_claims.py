@@ -69,14 +69,16 @@ async def open_batches(connection: AsyncConnection) -> list[OpenBatch]:
     return [_open_batch(row) for row in await connection.execute(statement)]
 
 
-async def free_chunks(connection: AsyncConnection, batch_ids: Collection[str], now: datetime) -> list[FreeChunks]:
-    """Count the chunks that no server runs, by batch and version."""
+async def free_chunks(
+    connection: AsyncConnection, batch_ids: Collection[str], *, node: str, now: datetime
+) -> list[FreeChunks]:
+    """Count the chunks that a node may claim, by batch and version."""
     if not batch_ids:
         return []
     first = func.min(batch_chunks.c.number)
     statement = (
         select(batch_chunks.c.batch_id, batch_chunks.c.version_id, first.label("first"), func.count().label("count"))
-        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), _free(now))
+        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), _free(node, now))
         .group_by(batch_chunks.c.batch_id, batch_chunks.c.version_id)
         .order_by(batch_chunks.c.batch_id, first)
     )
@@ -91,7 +93,7 @@ async def claim(
     statement = (
         select(batch_chunks)
         .join(batches, batch_chunks.c.batch_id == batches.c.id)
-        .where(batches.c.state == BatchState.IN_PROGRESS, batch_chunks.c.batch_id == batch_id, _free(now))
+        .where(batches.c.state == BatchState.IN_PROGRESS, batch_chunks.c.batch_id == batch_id, _free(node, now))
         .where(batch_chunks.c.version_id.is_(None) if version_id is None else batch_chunks.c.version_id == version_id)
         .order_by(batch_chunks.c.number)
         .limit(1)
@@ -105,19 +107,6 @@ async def claim(
     return chunk_of(row)
 
 
-async def claim_for_closing(
-    connection: AsyncConnection, batch_id: str, number: int, *, node: str, now: datetime, until: datetime
-) -> bool:
-    """Lease a chunk of a batch that has ended, to write what its lines still lack."""
-    statement = (
-        update(batch_chunks)
-        .where(*_is(batch_id, number), or_(_free(now), batch_chunks.c.node == node))
-        .where(batch_chunks.c.state != ChunkState.DONE)
-        .values(state=ChunkState.RUNNING, node=node, leased_until=until)
-    )
-    return (await connection.execute(statement)).rowcount == 1
-
-
 async def renew(connection: AsyncConnection, node: str, until: datetime) -> set[tuple[str, int]]:
     """Renew a node's leases; return batch and number of the chunks that it still holds."""
     held = and_(batch_chunks.c.node == node, batch_chunks.c.state == ChunkState.RUNNING)
@@ -128,9 +117,11 @@ async def renew(connection: AsyncConnection, node: str, until: datetime) -> set[
 
 async def release(connection: AsyncConnection, node: str, chunks: Collection[tuple[str, int]] | None = None) -> int:
     """Give back chunks of a node, all of them by default; return their number."""
+    if chunks is not None and not chunks:
+        return 0
     held = and_(batch_chunks.c.node == node, batch_chunks.c.state == ChunkState.RUNNING)
     if chunks is not None:
-        held = and_(held, or_(False, *(and_(*_is(*chunk)) for chunk in sorted(chunks))))
+        held = and_(held, or_(*(and_(*_is(*chunk)) for chunk in sorted(chunks))))
     values: dict[str, Any] = {"state": ChunkState.WAITING, "node": None, "leased_until": None}
     return (await connection.execute(update(batch_chunks).where(held).values(**values))).rowcount
 
@@ -222,8 +213,11 @@ def _open_batch(row: Row[Any]) -> OpenBatch:
     )
 
 
-def _free(now: datetime) -> ColumnElement[bool]:
-    abandoned = and_(batch_chunks.c.state == ChunkState.RUNNING, batch_chunks.c.leased_until <= now)
+def _free(node: str, now: datetime) -> ColumnElement[bool]:
+    """Condition for chunks that a node may claim. Its own are not abandoned, whatever its clock says."""
+    abandoned = and_(
+        batch_chunks.c.state == ChunkState.RUNNING, batch_chunks.c.leased_until <= now, batch_chunks.c.node != node
+    )
     return or_(batch_chunks.c.state == ChunkState.WAITING, abandoned)
 
 

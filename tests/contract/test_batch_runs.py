@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from adapters.errors import StoreUnavailable
-from app.database import batch_chunks, batches, files
+from app.database import batch_chunks, batch_claims, batches, files
 from app.database.tables import batch_results, usage, usage_hours
 from app.domain.batches import Batch, BatchState, line_request_id
 from app.domain.errors import Busy, EngineUnavailable, InvalidRequest, QueueFull, RegistryUnavailable
@@ -451,6 +451,47 @@ async def test_width_caps_the_lines_in_flight(node, servers, pricing, tmp_path, 
     ended = await until_state(node.database, batch.id, *FINAL)
     assert ended.completed == 20
     assert server.engine.most == width
+
+
+async def test_a_batch_with_a_width_outlives_its_leases(node, servers, pricing, tmp_path):
+    server = await servers.start(node, lost_s=0.6)
+    server.engine.may.clear()
+    batch = await created(server, pricing, mixed(6), await versions(node), at_once=2, width=2, folder=tmp_path)
+    await until(node.database, batch.id, lambda _: server.engine.running == 2)
+    await asyncio.sleep(1.5)
+    server.engine.may.set()
+    assert (await until_state(node.database, batch.id, *FINAL)).completed == 6
+    assert server.engine.most == 2
+    assert max(server.engine.asked.values()) == 1
+
+
+async def test_a_clock_that_jumps_within_the_window_starts_no_line_twice(node, servers, pricing, tmp_path, clock):
+    server = await servers.start(node)
+    server.engine.may.clear()
+    batch = await created(server, pricing, mixed(60), await versions(node), at_once=5, folder=tmp_path)
+    await until(node.database, batch.id, lambda _: server.engine.running == support.WINDOW)
+    clock.advance(600)
+    await asyncio.sleep(1.5)
+    server.engine.may.set()
+    ended = await until_state(node.database, batch.id, *FINAL)
+    assert (ended.completed, ended.failed) == (60, 0)
+    assert max(server.engine.asked.values()) == 1
+    await check_sums(server, batch)
+
+
+async def test_a_chunk_that_could_not_be_given_back_is_given_back_later(node, servers, pricing, tmp_path):
+    server = await servers.start(node, lost_s=0.6)
+    # As after a claim whose release did not reach the database.
+    server.engine.state = EngineState.RESTARTING
+    batch = await created(server, pricing, mixed(5), await versions(node), folder=tmp_path)
+    now = node.clock()
+    async with node.database.write() as connection:
+        chunk = await batch_claims.claim(
+            connection, batch.id, None, node=server.identity, now=now, until=now + timedelta(seconds=30)
+        )
+    assert chunk is not None
+    server.engine.state = EngineState.READY
+    assert (await until_state(node.database, batch.id, *FINAL)).completed == 5
 
 
 async def test_a_batch_with_a_width_runs_on_one_server(node, other_node, database_kind, servers, pricing, tmp_path):
