@@ -179,7 +179,7 @@ def test_expires_after_sets_the_lifetime(client: httpx.Client) -> None:
 def test_wrong_lifetimes_are_refused(client: httpx.Client, anchor: str | None, seconds: str | None, param: str) -> None:
     given = {"expires_after[anchor]": anchor, "expires_after[seconds]": seconds}
     fields = {name: value for name, value in given.items() if value is not None}
-    assert error(client.post("/v1/files", **form(**fields)), 400)["param"] == f"expires_after.{param}"
+    assert error(client.post("/v1/files", **form(LINE, **fields)), 400)["param"] == f"expires_after.{param}"
     assert client.get("/v1/files").json()["data"] == []
 
 
@@ -216,7 +216,7 @@ def test_forms_with_mistakes_are_refused(client: httpx.Client) -> None:
 
 
 def test_the_file_may_come_before_its_purpose(client: httpx.Client) -> None:
-    fields = [("file", ("in.jsonl", LINE)), ("purpose", (None, "batch"))]
+    fields: list[tuple[str, Any]] = [("file", ("in.jsonl", LINE)), ("purpose", (None, "batch"))]
     file = client.post("/v1/files", files=fields).json()
     assert content(client, file["id"]) == LINE
 
