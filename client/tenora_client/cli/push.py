@@ -257,7 +257,9 @@ def _progress() -> Iterator[_Bar]:
     It replaces the bar before. A bar without a total only moves.
     """
     columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    console = stderr()
+    # In a pipe it would end with an empty line.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
 
         def bar(description: str, total: Optional[int]) -> Callable[[int], None]:
             progress.refresh()  # shows the end of a bar that was fast
