@@ -39,7 +39,7 @@ COLUMNS, ROWS = 100, 40
 #: Seconds: for the training and the start of the demo, and for a command.
 _START_S, _COMMAND_S = 900, 120
 _PROMPT = b"> "
-_TENORA = Path(sys.executable).parent / "tenora"
+_TENORA = str(Path(sys.executable).parent / "tenora")
 #: Sequences of a terminal that move the cursor or erase. All others are colors, or change modes.
 _MOVES = re.compile(r"(\r\n|\r|\x1b\[2K|\x1b\[1A)")
 _MODES = re.compile(r"\x1b\[\?\d+[hl]")

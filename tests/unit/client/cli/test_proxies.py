@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def proxy(site: tuple[str, str]) -> Iterator[HttpProxy]:
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 def test_another_machine_is_reached_through_the_proxy(tenora: Tenora, proxy: HttpProxy, variable: str) -> None:
-    tenora("tenants", "list", TENORA_URL=ELSEWHERE, **{variable: proxy.url})
+    variables: dict[str, Any] = {variable: proxy.url}
+    tenora("tenants", "list", TENORA_URL=ELSEWHERE, **variables)
     assert len(proxy.seen) == 1
     assert proxy.seen[0].startswith(f"{ELSEWHERE}/admin/tenants")
 
@@ -47,7 +49,7 @@ def test_a_push_goes_through_the_proxy(
 
 @pytest.mark.parametrize("hosts", ["tenora.invalid", "*", "other,.invalid"])
 def test_no_proxy_excepts_a_host(tenora: Tenora, proxy: HttpProxy, hosts: str) -> None:
-    variables = {"TENORA_URL": ELSEWHERE, "HTTP_PROXY": proxy.url, "NO_PROXY": hosts}
+    variables: dict[str, Any] = {"TENORA_URL": ELSEWHERE, "HTTP_PROXY": proxy.url, "NO_PROXY": hosts}
     error = tenora("tenants", "list", exit_code=3, **variables).stderr
     assert "give another address with --url" in error
     assert "PROXY" not in error
@@ -65,7 +67,8 @@ def test_a_server_on_this_machine_takes_no_proxy(tenora: Tenora, proxy: HttpProx
     [(ELSEWHERE, "HTTP_PROXY"), ("https://tenora.invalid", "HTTPS_PROXY"), (ELSEWHERE, "ALL_PROXY")],
 )
 def test_a_dead_proxy_is_named(tenora: Tenora, url: str, variable: str) -> None:
-    error = tenora("tenants", "list", exit_code=3, TENORA_URL=url, **{variable: DEAD}).stderr
+    variables: dict[str, Any] = {"TENORA_URL": url, variable: DEAD}
+    error = tenora("tenants", "list", exit_code=3, **variables).stderr
     assert error.startswith(f"error: Cannot reach {url} through the proxy that {variable} names: ")
     assert error.endswith(f". Check {variable}, or name the server's host in NO_PROXY.\n")
     assert error.count("\n") == 1
