@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-faults test-clients lint docs bench clean environment locks client-locks client-code client-types
+.PHONY: serve test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -43,6 +43,9 @@ lint: environment
 
 docs: environment  ## write the tables of docs/ that come from the code: settings, commands, error codes
 	$(BIN)/python -m deploy.docs.reference
+
+recordings: environment  ## record the pictures of docs/recordings: commands against a demo server; two minutes
+	$(BIN)/python -m deploy.docs.recordings
 
 client-code: environment  ## write client/tenora_client/_sync from _async
 	$(BIN)/python -m deploy.client.sync

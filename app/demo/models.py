@@ -137,8 +137,9 @@ def train_adapter(
         task_type="CAUSAL_LM", r=recipe.rank, lora_alpha=2 * recipe.rank, target_modules=_LINEAR_MODULES
     )
     base = copy.deepcopy(base)
-    # PEFT writes this into adapter_config.json. A fixed name keeps the file independent of the training folder.
-    base.name_or_path = "tenora-demo-base"
+    # PEFT writes this into adapter_config.json. It is the name by which the demo serves the base, so that no upload of
+    # a demo adapter warns of another base.
+    base.name_or_path = "base"
     model = get_peft_model(base, config)
     # PEFT keeps a set. Its order in the saved file would differ between processes.
     model.peft_config["default"].target_modules = _LINEAR_MODULES

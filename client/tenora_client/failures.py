@@ -10,6 +10,7 @@ import httpx
 
 from tenora_client import __version__
 from tenora_client.errors import ConfigurationError, ConnectionFailed, ForeignAnswer, NotFound, Refused, VersionMismatch
+from tenora_client.proxies import proxy_failure
 
 
 @contextmanager
@@ -17,26 +18,23 @@ def reported(url: str) -> Iterator[None]:
     """Raise ConnectionFailed, with the next step, in place of httpx's errors."""
     try:
         yield
-    except httpx.ProxyError as error:
-        raise ConnectionFailed(
-            f"The proxy in front of {url} refused the connection: {error}. Check HTTP_PROXY and HTTPS_PROXY, or name "
-            "the server's host in NO_PROXY."
-        ) from error
-    except httpx.ConnectTimeout as error:
-        raise ConnectionFailed(
-            f"{url} did not accept a connection in time. Check the address and the network."
-        ) from error
-    except httpx.TimeoutException as error:
-        raise ConnectionFailed(f"{url} did not answer in time. Check the server, then try again.") from error
-    except httpx.ConnectError as error:
-        raise ConnectionFailed(
+    except (httpx.TransportError, httpx.StreamError) as error:
+        raise ConnectionFailed(_sentence(url, error)) from error
+
+
+def _sentence(url: str, error: httpx.TransportError | httpx.StreamError) -> str:
+    if isinstance(error, httpx.TransportError) and (sentence := proxy_failure(url, error)):
+        return sentence
+    if isinstance(error, httpx.ConnectTimeout):
+        return f"{url} did not accept a connection in time. Check the address and the network."
+    if isinstance(error, httpx.TimeoutException):
+        return f"{url} did not answer in time. Check the server, then try again."
+    if isinstance(error, httpx.ConnectError):
+        return (
             f"Cannot reach {url}: {error}. Check that the server runs there, or give another address with `url` or "
             "TENORA_URL."
-        ) from error
-    except (httpx.TransportError, httpx.StreamError) as error:
-        raise ConnectionFailed(
-            f"Lost the connection to {url}: {str(error) or type(error).__name__}. The request may have taken effect."
-        ) from error
+        )
+    return f"Lost the connection to {url}: {str(error) or type(error).__name__}. The request may have taken effect."
 
 
 @contextmanager

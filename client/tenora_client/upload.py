@@ -11,11 +11,11 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import httpx
@@ -175,12 +175,9 @@ class Sender:
         ]
         # Use a separate client: the store must not receive the server's key.
         with httpx.Client(timeout=_TIMEOUT, trust_env=self._api.trusts_proxies) as store:
-            pool = ThreadPoolExecutor(lanes(upload))
-            try:
-                for _ in pool.map(lambda job: self._send_part(upload, job[0], job[1], store), jobs):
-                    pass
-            finally:
-                pool.shutdown(cancel_futures=True)
+            _run_in_lanes(
+                [partial(self._send_part, upload, name, number, store) for name, number in jobs], lanes(upload)
+            )
 
     def _send_part(self, upload: Mapping[str, Any], name: str, number: int, store: httpx.Client) -> None:
         file = upload["files"][name]
@@ -241,6 +238,44 @@ class _Counted:
             yield chunk
             self._sent += len(chunk)
             self._report(len(chunk))
+
+
+def _run_in_lanes(jobs: Sequence[Callable[[], None]], number: int) -> None:
+    """Run jobs in threads until all are done or one fails, and raise its error once no job runs any more.
+
+    An interrupt does not wait for the running jobs: a stalled connection may hold them for minutes. The threads are
+    daemons, so the process can end meanwhile.
+    """
+    waiting = iter(jobs)
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+    lock, stopped = threading.Lock(), threading.Event()
+
+    def work() -> None:
+        while not stopped.is_set():
+            with lock:
+                job = next(waiting, None)
+            if job is None:
+                return
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+                stopped.set()
+                ended.put(error)
+            else:
+                ended.put(None)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(number, len(jobs)))]
+    for thread in threads:
+        thread.start()
+    try:
+        error = next((error for error in (ended.get() for _ in jobs) if error is not None), None)
+    except BaseException:
+        stopped.set()
+        raise
+    for thread in threads:
+        thread.join()
+    if error is not None:
+        raise error
 
 
 def lanes(upload: Mapping[str, Any]) -> int:

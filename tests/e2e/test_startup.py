@@ -99,4 +99,4 @@ def test_a_failed_start_is_json_too(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (record,) = map(json.loads, ended.stderr.splitlines())
     assert record["level"] == "ERROR"
-    assert "Run `tenora init`" in record["message"]
+    assert "Run `tenora server init`" in record["message"]

@@ -141,7 +141,9 @@ class CuttingProxy:
     Attributes:
         up, down: bytes that a connection may carry to and from the server; None: any number.
         cuts: number of connections to cut; None: all.
-        stall: stop carrying instead of cutting.
+        stall: the first connection to cut stalls instead, and all others with it, in both directions.
+        carried: bytes that all connections have carried, by direction.
+        limited: event that is set once a connection was cut or stalled.
     """
 
     def __init__(self, target: str) -> None:
@@ -151,6 +153,8 @@ class CuttingProxy:
         self.down: int | None = None
         self.cuts: int | None = None
         self.stall = False
+        self.carried = {"up": 0, "down": 0}
+        self.limited = threading.Event()
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -166,6 +170,10 @@ class CuttingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
+
+    @property
+    def _stalled(self) -> bool:
+        return self.stall and self.limited.is_set()
 
     def _accept(self) -> None:
         while True:
@@ -187,10 +195,14 @@ class CuttingProxy:
                 if limit is not None and carried > limit and self.cuts != 0:
                     if self.cuts is not None:
                         self.cuts -= 1
-                    if self.stall:
-                        self._over.wait()
+                    self.limited.set()
+                    break
+                if self._stalled:
                     break
                 sink.sendall(data)
+                self.carried[way] += len(data)
+        if self._stalled:
+            self._over.wait()  # a silent network does not tell that an end has closed
         for end in ends:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -62,8 +62,10 @@ class PromptTokens:
 
         Raises:
             ContextLengthExceeded: a prompt leaves no room for an answer.
+            InvalidRequest: the answer may be longer than the context.
             Busy: too many long prompts are waiting.
         """
+        self._check_answer(request.body)
         prompts = _prompts(request)
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
         if not texts:
@@ -163,6 +165,15 @@ class PromptTokens:
         except QueueFull:
             message = "Too many long prompts are waiting to be tokenized. Try again later."
             raise Busy(message, retry_after=_RETRY_AFTER_S) from None
+
+    def _check_answer(self, body: dict[str, Any]) -> None:
+        for field in ("max_completion_tokens", "max_tokens"):
+            if (body.get(field) or 0) > self.context:
+                raise InvalidRequest(
+                    f"{field} is {body[field]}, but the context of the base has {self.context} tokens for prompt and "
+                    f"answer together. Use a smaller {field}.",
+                    param=field,
+                )
 
     def _check(self, tokens: int, request: EngineRequest) -> None:
         if tokens == self.context:

@@ -12,12 +12,11 @@ from typing import Any
 import httpx
 
 from tenora_client.answers import HEARTBEAT, FeedEvent, FeedParser, checked_event, page_after, page_of, result
+from tenora_client.proxies import is_local
 from tenora_client.retries import Retries
 
 # A read waits for the engine's first token, or for the validation of an upload.
 TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=10)
-#: Proxies of the environment are for other machines.
-LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PAGE = 200
@@ -55,7 +54,7 @@ class AsyncConnection:
         self, url: str, key: str, *, retries: int = 0, timeout_s: float | None = None, user_agent: str = "tenora-cli"
     ) -> None:
         headers = {"authorization": f"Bearer {key}", "user-agent": user_agent}
-        self.trusts_proxies = httpx.URL(url).host not in LOCAL_HOSTS
+        self.trusts_proxies = not is_local(url)
         timeout = TIMEOUT if timeout_s is None else httpx.Timeout(connect=10, read=timeout_s, write=60, pool=10)
         self._retries = Retries(retries)
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, trust_env=self.trusts_proxies)

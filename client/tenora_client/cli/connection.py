@@ -16,6 +16,7 @@ from tenora_client.cli.output import FAILED, UNREACHABLE, USAGE, emit_json_error
 from tenora_client.configuration import DEFAULT_URL
 from tenora_client.errors import ConfigurationError
 from tenora_client.failures import mismatch, usable_environment
+from tenora_client.proxies import proxy_failure
 from tenora_client.transport import Api, Refused
 
 __all__ = ["Json", "Key", "Url", "connect", "connect_as_admin", "connect_as_tenant", "home", "read_demo", "tenant_key"]
@@ -120,11 +121,8 @@ def _report_address(url: str, error: Exception) -> NoReturn:
 
 def _failure(url: str, error: httpx.TransportError) -> str:
     """Return the sentence for a connection that failed."""
-    if isinstance(error, httpx.ProxyError):
-        return (
-            f"The proxy in front of {url} refused the connection: {error}. Check HTTP_PROXY and HTTPS_PROXY, or name "
-            "the server's host in NO_PROXY."
-        )
+    if sentence := proxy_failure(url, error):
+        return sentence
     if isinstance(error, httpx.TimeoutException):
         return f"{url} did not answer in time. Check the server, then try again."
     if isinstance(error, httpx.ConnectError):
@@ -132,4 +130,4 @@ def _failure(url: str, error: httpx.TransportError) -> str:
             f"Cannot reach {url}: {error}. Check that the server runs there, or give another address with --url or "
             "TENORA_URL."
         )
-    return f"Lost the connection to {url}: {error}. The command may have taken effect."
+    return f"Lost the connection to {url}: {str(error) or type(error).__name__}. The command may have taken effect."

@@ -10,6 +10,7 @@ import typer
 from tenora_client.cli.arguments import TenantOption, VersionArgument
 from tenora_client.cli.closed_values import checked_value
 from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
+from tenora_client.cli.invocation import current
 from tenora_client.cli.output import USAGE, clean_prose, emit_json, emit_record, fail, note
 from tenora_client.transport import adapters_path
 
@@ -81,9 +82,14 @@ def show_published(version: dict[str, Any]) -> None:
     """Print a version that was just published, and the names that resolve to it."""
     show_version(version)
     adapter, name, aliases = version["adapter"], version["name"], version["aliases"]
-    promote = f"`tenora adapters promote {name}`"
+    tenant = current().arguments.get("tenant")
+    named = f"{name} --tenant {tenant}" if tenant else name
+    promote = f"`tenora adapters promote {named}`"
+    if version["state"] == "validating":
+        note(f"The smoke check of {name} has not ended. `tenora adapters show {named}` shows its state.")
     if version["state"] != "ready":
         return
+    note(f"{name} passed the validation of its files and the smoke check on the engine.")
     if "default" in aliases:
         note(f"Requests for {adapter!r} now go to {name}.")
     elif aliases:

@@ -42,7 +42,10 @@ def export(
         with connect_as_admin(url, key, as_json=as_json) as api:
             digests = download(api, path, folder)
     except OSError as error:
-        fail(f"Cannot write {error.filename or folder}: {error.strerror}.", USAGE)
+        fail(
+            f"Cannot write {error.filename or folder}: {error.strerror}. Nothing was kept. Free space or mend the "
+            "folder's permissions, then run the command again."
+        )
     if as_json:
         emit_json({"version": version, "folder": str(folder), "digests": digests})
     else:

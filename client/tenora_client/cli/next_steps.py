@@ -6,6 +6,7 @@ from typing import Optional
 
 from tenora_client import __version__
 from tenora_client.cli.access import Access
+from tenora_client.cli.invocation import current
 from tenora_client.cli.nearest import adapter_argument, nearest
 from tenora_client.errors import ConnectionFailed
 from tenora_client.failures import lacks_route, mismatch
@@ -30,6 +31,8 @@ _MISSING: Mapping[Optional[str], str] = {
 }
 #: Beginning of the server's messages for an unknown path or method. Its other answers 404 are about objects.
 NO_ROUTE = "This route does not"
+#: Parts of the server's messages for a platform key on a tenant's route, and of those with a route for it too.
+_NO_TENANT, _ADMIN_ROUTE = "This is a platform key", "/admin/tenants/TENANT"
 _SCOPE = re.compile(r"lacks the scope ([a-z:]+)", re.ASCII)
 
 
@@ -63,6 +66,10 @@ def _missing(refused: Refused) -> str:
 
 
 def _other_key(refused: Refused) -> str:
+    if _NO_TENANT in str(refused):
+        if _ADMIN_ROUTE in str(refused) and "tenant" in current().arguments:
+            return "Add --tenant TENANT; `tenora tenants list` shows the tenants."
+        return "Give a tenant's key with --key, TENORA_KEY or --profile."
     scope = _SCOPE.search(str(refused))
     if scope is None:
         return "`tenora whoami` shows what the key may do."

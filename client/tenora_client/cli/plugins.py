@@ -8,6 +8,7 @@
   :class:`tenora_client.batches.service.Backend`.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from tenora_client.batches.service import Backend
 from tenora_client.cli.common_options import add_common_options
 from tenora_client.cli.invocation import begin
-from tenora_client.cli.output import INTERRUPTED, USAGE, fail, note, report
+from tenora_client.cli.output import FAILED, INTERRUPTED, USAGE, fail, note, report
 
 #: Commands that the server's package adds, with their earlier names. Without it they answer with a sentence.
 OF_THE_SERVER = frozenset(
@@ -67,6 +68,9 @@ COMPLETION_VARIABLE = "_TENORA_COMPLETE"
 _UsageError: Any = typer.BadParameter.__bases__[0]
 _ClickException: Any = _UsageError.__bases__[0]
 
+#: Errors of a write to a full disk, a used-up quota or a file of the largest size.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class PluginGroup(TyperGroup):
     """Group of commands with those of other packages. Their entry points are read when a name is not its own."""
@@ -94,6 +98,12 @@ class PluginGroup(TyperGroup):
                 return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             try:
                 code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+                if sys.stdout is not None:
+                    sys.stdout.flush()  # fails here, if at all, and not after the exit code is chosen
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, *_NO_SPACE):
+                    raise
+                sys.exit(_report_output(error))
             except _ClickException as error:
                 sys.exit(_report(error))
             except typer.Abort:
@@ -201,6 +211,15 @@ def _report(error: Any) -> int:
     step = f" `{context.command_path} --help` shows the usage." if context else ""
     report(f"{message}{step}")
     return int(error.exit_code)
+
+
+def _report_output(error: OSError) -> int:
+    """Print that stdout, such as the file of a redirection, takes no more. Return the exit code."""
+    # The end of the process flushes stdout once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:  # else the reader has ended, as `head` does
+        report(f"Cannot write the output: {error.strerror}. Free space, then run the command again.")
+    return FAILED
 
 
 def _built(command: Command) -> Any:

@@ -32,6 +32,8 @@ from tenora_client.upload import Sender, Source, bytes_there
 
 _ARCHIVE = "archive"
 _MIB = 2**20
+#: Columns of a progress bar that needs no total.
+_WORDS_AND_BAR = 2
 
 _Files = Annotated[
     Path,
@@ -93,7 +95,7 @@ def push(
     ):
         source = _find(path, convert=convert)
         files = _checked_files(source, Path(scratch), bar, convert=convert, as_json=as_json)
-        sent = bar("Uploading", sum(file.size for file in files.values()))
+        sent = _upload_bar(bar, sum(file.size for file in files.values()))
         uploads = adapters_path(tenant, adapter, "uploads")
         sender = Sender(api, uploads, files, through_server=through_server, sent=sent)
         with _report_interrupt():
@@ -103,6 +105,20 @@ def push(
         emit_json(version)
     else:
         show_published(version)
+
+
+def _upload_bar(bar: "_Bar", total: int) -> Callable[[int], None]:
+    """Start the bar of the upload, and return its advance function. A bar of the server's checks follows it."""
+    advance, arrived = bar("Uploading", total), 0
+
+    def count(size: int) -> None:
+        nonlocal advance, arrived
+        advance(size)
+        arrived += size
+        if arrived == total:
+            advance = bar("Checking: validation and smoke check", None)
+
+    return count
 
 
 def _find(path: Path, *, convert: bool) -> Path:
@@ -231,18 +247,25 @@ def _report_interrupt() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-_Bar = Callable[[str, int], Callable[[int], None]]
+_Bar = Callable[[str, Optional[int]], Callable[[int], None]]
 
 
 @contextmanager
 def _progress() -> Iterator[_Bar]:
-    """Yield a function that starts a progress bar and returns the bar's advance function."""
-    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    """Yield a function that starts a progress bar and returns the bar's advance function.
 
-        def bar(description: str, total: int) -> Callable[[int], None]:
+    It replaces the bar before. A bar without a total only moves.
+    """
+    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    console = stderr()
+    # In a pipe it would end with an empty line.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def bar(description: str, total: Optional[int]) -> Callable[[int], None]:
+            progress.refresh()  # shows the end of a bar that was fast
             for task in progress.task_ids:
                 progress.remove_task(task)
+            progress.columns = columns if total is not None else columns[:_WORDS_AND_BAR]
             task = progress.add_task(description, total=total)
             return lambda size: progress.advance(task, size)
 

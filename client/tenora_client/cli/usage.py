@@ -35,13 +35,13 @@ _SUMS = {
 def usage(
     tenant: Annotated[Optional[str], typer.Option(help="Name of the tenant (default: all tenants)")] = None,
     own: Annotated[
-        bool, typer.Option("--own", help="Show the key's own tenant. The key needs the scope usage:read.")
+        bool, typer.Option("--own", help="Show the key's own tenant, as every tenant's key does without this option")
     ] = False,
     by: Annotated[
         Optional[str],
         typer.Option(
             callback=lambda value: value and _groups(value),
-            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter with --own)",
+            help=f"Groups, separated by commas: {', '.join(_COLUMNS)} (default: tenant, or adapter for a tenant's key)",
         ),
     ] = None,
     start: Annotated[
@@ -61,14 +61,18 @@ def usage(
     key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Show the usage of requests: count, tokens, cold loads and slot time. Needs a platform key, or --own."""
+    """Show the usage of requests: count, tokens, cold loads and slot time.
+
+    A tenant's key needs the scope usage:read and shows its own tenant.
+    """
     if own and tenant:
         fail("--own and --tenant exclude each other. Give one of them.", USAGE)
-    by = ("adapter" if own else "tenant") if by is None else by
-    parameters = {"by": by, "tenant": tenant, "from": start, "to": end, "format": "csv" if csv else None}
-    query = urlencode({name: value for name, value in parameters.items() if value is not None})
-    path = path_of("v1" if own else "admin", "usage")
+    parameters = {"tenant": tenant, "from": start, "to": end, "format": "csv" if csv else None}
     with connect_as_admin(url, key, as_json=as_json) as api:
+        own = own or (tenant is None and not api.is_platform())
+        by = ("adapter" if own else "tenant") if by is None else by
+        query = urlencode({name: value for name, value in {"by": by, **parameters}.items() if value is not None})
+        path = path_of("v1" if own else "admin", "usage")
         if csv:
             with api.download(f"{path}?{query}") as download:
                 for line in b"".join(download.chunks).decode().splitlines():

@@ -19,7 +19,7 @@ from adapters.geometry import BaseGeometry
 from adapters.sandbox import inspect_in_child
 from adapters.validation import precheck, validate
 from adapters.wording import SENTENCES
-from tests.support.bad_adapters import BAD
+from tests.support.bad_adapters import BAD, EACH_BAD
 from tests.support.bad_configs import config, without
 from tests.support.peft_adapters import make_adapter
 
@@ -99,7 +99,7 @@ def test_a_reason_that_an_older_release_kept_is_read() -> None:
     assert Reason.read(old) == Reason(**old)
 
 
-@pytest.mark.parametrize("name", BAD)
+@EACH_BAD
 def test_every_refusal_has_a_sentence(name: str, folder: Path, geometry: BaseGeometry) -> None:
     BAD[name].change(folder)
     for reason in reasons(folder, geometry):

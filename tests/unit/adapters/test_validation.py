@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from adapters.errors import AdapterRejected, Reason
 from adapters.geometry import LINEAR_MODULES, BaseGeometry
 from adapters.validation import Verdict, validate
-from tests.support.bad_adapters import BAD
+from tests.support.bad_adapters import BAD, EACH_BAD
 from tests.support.bad_configs import config
 from tests.support.bad_weights import first
 from tests.support.peft_adapters import make_adapter
@@ -63,14 +63,7 @@ def test_accepts_what_the_engine_serves(
     assert verdict.accepted().rank == rank
 
 
-@pytest.mark.parametrize(
-    "name",
-    # Each of these takes all the CPU time that patterns get.
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name.startswith("slow regular expression") else [])
-        for name in BAD
-    ],
-)
+@EACH_BAD
 def test_refuses_each_bad_adapter_with_its_reason(
     name: str, good_adapter: Path, geometry: BaseGeometry, tmp_path: Path
 ) -> None:
@@ -180,7 +173,7 @@ def test_a_pattern_s_scaling_counts(good_adapter: Path, geometry: BaseGeometry, 
     assert codes(check(directory, half)) == {"non_finite"}
 
 
-@pytest.mark.parametrize("name", BAD)
+@EACH_BAD
 def test_the_header_alone_gives_all_reasons_but_those_of_values(
     good_adapter: Path, geometry: BaseGeometry, tmp_path: Path, name: str
 ) -> None:

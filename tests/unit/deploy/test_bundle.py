@@ -189,7 +189,7 @@ def test_installed_environment_has_the_wheels_and_tenora(installed: Path) -> Non
 
 def test_environment_holds_nothing_but_the_lock_and_tenora(installed: Path) -> None:
     code = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
-    assert run(installed, code).split() == ["greeting", "setuptools", "tenora", "vllm"]
+    assert run(installed, code).split() == ["greeting", "setuptools", "tenora", "tenora-client", "vllm"]
 
 
 def test_installed_python_is_independent_of_its_source(installed: Path) -> None:
@@ -285,6 +285,8 @@ def test_checkout_with_the_same_lock_keeps_its_files(
     (target / ".git").mkdir(parents=True)
     for folder in ("adapters", "app", "migrations"):
         (target / folder).symlink_to(ROOT / folder)
+    # pip writes into this one, as it does into the checkout.
+    shutil.copytree(ROOT / "client", target / "client", ignore=shutil.ignore_patterns("*.egg-info", "build"))
     shutil.copytree(ROOT / "deploy", target / "deploy")
     shutil.copy(source.lock, target / "deploy" / "locks" / "gpu.txt")
     for file in ("pyproject.toml", "README.md"):

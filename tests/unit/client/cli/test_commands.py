@@ -152,7 +152,7 @@ def test_every_kind_of_reason_of_a_rejection_is_a_sentence(tenora, tenant, tmp_p
 def test_generate_says_what_the_server_says(tenora, tenant):
     own = tenora("keys", "create", "app", "--tenant", tenant).stdout.strip()
     for flags in ((), ("--no-stream",), ("--chat",)):
-        result = tenora("generate", "Hello", *flags, exit_code=1, TENORA_KEY=own)
+        result = tenora("generate", "Hello", "--max-tokens", "8", *flags, exit_code=1, TENORA_KEY=own)
         assert result.stdout == ""
         assert "no engine here" in result.stderr
 

@@ -143,6 +143,18 @@ def test_usage_is_shown(tenora: Tenora, tenant: str) -> None:
     assert "--own" in tenora("usage", "--own", "--tenant", tenant, exit_code=2).stderr
 
 
+def test_a_tenants_key_shows_its_own_usage(tenora: Tenora, tenant: str) -> None:
+    reader = tenora.json("keys", "create", "reader", "--tenant", tenant, "--scope", "usage:read")["key"]
+    report = tenora.json("usage", TENORA_KEY=reader)
+    assert (report["data"], report["total"]["requests"]) == ([], 0)
+    assert report == tenora.json("usage", "--own", "--to", report["end"], "--from", report["start"], TENORA_KEY=reader)
+    header = tenora("usage", "--csv", TENORA_KEY=reader).stdout
+    assert header.startswith("adapter,requests,failed")
+    app = tenora.json("keys", "create", "app", "--tenant", tenant, "--scope", "inference")["key"]
+    refused = tenora("usage", exit_code=1, TENORA_KEY=app).stderr
+    assert "lacks the scope usage:read" in refused
+
+
 def test_a_quota_is_shown_set_and_lifted(tenora: Tenora, tenant: str, version: dict[str, Any]) -> None:
     assert tenora.json("tenants", "quota", tenant)["quota"]["bytes"] is None
     limits = ("--adapters", "10", "--bytes", "1000000", "--pinned-slots", "1")

@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import resource
+import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -94,6 +98,33 @@ def test_other_bytes_than_the_digest_says_are_not_kept(
     monkeypatch.setattr(exporting, "_header_digest", lambda header: bytes(32))
     assert "does not match the digest" in _export(tenora, tmp_path / "new", tenant, exit_code=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing_behind(tenora: Tenora, adapter_folder: Path, tenant: str, tmp_path: Path) -> None:
+    """A limit of the size of files stands in for the disk: the same call fails in the same way."""
+    _import(tenora, adapter_folder, tenant)
+
+    def no_space() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    folder = tmp_path / "out" / "adapter"
+    program = [sys.executable, "-B", "-m", "tenora_client", "adapters", "export", "pricing@1", str(folder)]
+    done = subprocess.run(
+        [*program, "--tenant", tenant],
+        env=tenora.environment | {"XDG_CONFIG_HOME": str(tmp_path)},
+        preexec_fn=no_space,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: Cannot write {folder}: File too large. Nothing was kept. Free space or mend the folder's "
+        "permissions, then run the command again.\n"
+    )
+    assert list(folder.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """Terminal output: text from a hostile server or model can neither move the cursor nor change styles."""
 
 import json
+import os
+import subprocess
+import sys
 import unicodedata
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from fastapi import FastAPI
@@ -155,3 +159,30 @@ def test_whose_key_of_the_demo():
     assert tenant_key(demo, "c", "one") is None
     models = ("two", "two@3", "two:canary", "other", "")
     assert [tenant_key(demo, None, model) for model in models] == ["kb"] * 3 + ["ka"] * 2
+
+
+@pytest.mark.parametrize("command", [["completion", "bash"], ["profiles", "--json"], ["--version"]], ids=" ".join)
+def test_a_full_disk_behind_a_redirection_is_one_sentence(tmp_path: Path, command: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _run(command, tmp_path, full)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: Cannot write the output: No space left on device. Free space, then run the command again.\n"
+    )
+
+
+def test_a_reader_that_has_ended_is_no_error(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = _run(["--help"], tmp_path, pipe)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def _run(command: list[str], tmp_path: Path, stdout: IO[bytes]) -> "subprocess.CompletedProcess[str]":
+    program = [sys.executable, "-B", "-m", "tenora_client", *command]
+    variables = {"XDG_CONFIG_HOME": str(tmp_path), "TENORA_HOME": str(tmp_path)}
+    return subprocess.run(
+        program, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )

@@ -167,6 +167,22 @@ async def test_a_prompt_beyond_the_context_is_refused(
     assert refused.value.param == ("prompt" if prompt is None else "messages")
 
 
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("max_tokens", {"prompt": "a"}),
+        ("max_tokens", {"prompt": [5]}),
+        ("max_completion_tokens", {"messages": []}),
+    ],
+)
+async def test_an_answer_beyond_the_context_is_refused(field: str, body: dict[str, Any]) -> None:
+    tokens, prompt = PromptTokens(None, context=CONTEXT), "a" if "messages" in body else None
+    with pytest.raises(InvalidRequest, match=f"{field} is 9, .* has 8 tokens .* smaller {field}") as refused:
+        await tokens.tokenized(request({**body, field: CONTEXT + 1}, prompt))
+    assert refused.value.param == field
+    await tokens.tokenized(request({**body, field: CONTEXT}, prompt))
+
+
 async def test_the_engine_refuses_a_truncation_beyond_the_context(tokens: PromptTokens) -> None:
     asked = request({"prompt": "a " * 20, "truncate_prompt_tokens": 9})
     assert (await tokens.tokenized(asked)).token_ids == ((1,) * 9,)
