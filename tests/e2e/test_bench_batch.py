@@ -14,7 +14,7 @@ from tests.support.server import TENORA
 
 pytestmark = pytest.mark.slow
 
-LINES, ADAPTERS = 48, 6
+LINES, ADAPTERS = 600, 6
 TIMEOUT_S = 900
 
 
@@ -47,4 +47,4 @@ def test_interactive_requests_are_measured_alone_and_during_a_batch(trained_demo
     figures = bench(tmp_path, trained_demo, "--interactive")
     assert list(figures) == ["alone", "during the batch"]
     assert all(0 < one["ttft_p50_ms"] <= one["ttft_max_ms"] for one in figures.values())
-    assert 0 < figures["during the batch"]["lines_done"] <= LINES
+    assert figures["during the batch"]["lines_done"] > 0
