@@ -365,8 +365,8 @@ async def test_the_platform_lists_all_tenants_batches(here: BatchNode, caller: C
     assert {(slug, batch.id) for slug, batch in page.data} == {("pricing", mine.id), ("retail", theirs.id)}
     assert [batch.id for _, batch in (await here.service.list_all(tenant="retail")).data] == [theirs.id]
     assert [batch.id for _, batch in (await here.service.list_all(state=BatchState.IN_PROGRESS)).data] == [mine.id]
-    with pytest.raises(NotFound, match="There is no tenant 'nobody'"):
-        await here.service.list_all(tenant="nobody")
+    with pytest.raises(NotFound, match="There is no tenant 'unknown'"):
+        await here.service.list_all(tenant="unknown")
 
 
 async def test_cancelling(here: BatchNode, caller: Caller) -> None:

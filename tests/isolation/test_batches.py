@@ -20,7 +20,7 @@ from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 @pytest.fixture(scope="module")
 def victim(site: Site, admin: httpx.Client, files: PeftFiles) -> Unit:
-    """Tenant with an adapter of its own and one that it shares with nobody."""
+    """Tenant with two adapters, which it does not share."""
     unit = make_unit(admin)
     with site.client(unit.key) as own:
         for adapter in ("prices", "margins"):
@@ -68,7 +68,7 @@ def test_another_tenants_file_is_like_one_that_does_not_exist(site: Site, victim
 
 
 def test_an_adapter_that_is_not_shared_is_like_one_that_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
-    names = [f"{victim.slug}/prices", f"{victim.slug}/prices:default", f"{victim.slug}/prices@1", "nobody/prices"]
+    names = [f"{victim.slug}/prices", f"{victim.slug}/prices:default", f"{victim.slug}/prices@1", "unknown/prices"]
     batch = validated(attacker, create(attacker, [line(n, model=name) for n, name in enumerate(names)])["id"])
     assert batch["status"] == "failed"
     messages = [problem["message"] for problem in batch["errors"]["data"]]

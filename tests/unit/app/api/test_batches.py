@@ -153,7 +153,7 @@ def test_the_platform_lists_all_batches_without_texts(
             break
         after = {"after": page["last_id"]}
     assert pages == [bad["id"], good["id"]]
-    assert admin.get("/admin/batches", params={"tenant": "nobody"}).status_code == 404
+    assert admin.get("/admin/batches", params={"tenant": "unknown"}).status_code == 404
     assert admin.get("/admin/batches", params={"state": "lost"}).status_code == 422
     assert admin.get("/admin/batches", params={"after": ABSENT_BATCH}).status_code == 404
 
