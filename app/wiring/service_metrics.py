@@ -1,16 +1,16 @@
 """Metrics of the services around the engine, for ``/metrics``."""
 
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from app.services.batches.runner import Counts
+from app.services.batches.counts import Counts
 from app.services.usage.ledger import Ledger
 from app.settings import QueueSettings
 from app.support.periodic import Periodic
@@ -43,7 +43,7 @@ class ServiceMetrics:
             queue=gateway.settings.queue,
             home=gateway.settings.home,
             ledger=gateway.ledger,
-            batches=replace(gateway.batch_runner.counts, lines=Counter(gateway.batch_runner.counts.lines)),
+            batches=copy(gateway.batch_runner.counts),
             lines_running=gateway.batch_runner.running,
         )
 

@@ -12,17 +12,16 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.errors import StorageError
-from app.database import batch_claims, batch_results, batches
+from app.database import batch_results
 from app.database.batch_claims import OpenBatch
 from app.database.session import Database
-from app.domain.batches import Batch, BatchState, Cause, Chunk, LinePlace, LineResult
+from app.domain.batches import BatchState, Cause, Chunk, LinePlace, LineResult
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import RegistryUnavailable, TenoraError
 from app.engine.port import EngineEvent, Status
@@ -30,7 +29,9 @@ from app.engine.status import EngineState
 from app.scheduling.batch_pace import BatchPace
 from app.scheduling.batch_turns import BatchTurns, next_line
 from app.services.batches.causes import cause_of
+from app.services.batches.chunk_leases import ChunkLeases
 from app.services.batches.chunk_runs import ChunkRun
+from app.services.batches.counts import Counts
 from app.services.batches.finishing import Finisher
 from app.services.batches.line_runner import Answered, Failed, Later, LineRunner
 from app.services.batches.supervision import Supervisor
@@ -45,8 +46,6 @@ _STEP_S = 0.25
 #: Leases are renewed this many times in their life.
 _RENEWALS = 3
 _TIDIED_EVERY_S = 300.0
-#: Seconds over which the rate of lines is averaged.
-_RATE_S = 10.0
 #: Chunks whose results wait for the store before no more chunks are taken.
 _MOST_CLOSING = 64
 #: Seconds between two attempts to finish a chunk or a batch, at first and at most.
@@ -66,24 +65,6 @@ class _BatchHere:
     pace: BatchPace
     cause: Cause | None = None
     progressed: bool = False
-
-
-@dataclass(slots=True)
-class Counts:
-    """Figures for metrics.
-
-    Attributes:
-        lines: lines that this server ran, by outcome.
-        open, waiting: open batches, and their lines without a result, on all servers.
-        oldest_s: age of the oldest open batch in seconds.
-        per_second: lines with a result per second on this server, averaged over about ten seconds.
-    """
-
-    lines: Counter[str] = field(default_factory=lambda: Counter(answered=0, failed=0, postponed=0))
-    open: int = 0
-    waiting: int = 0
-    oldest_s: float = 0.0
-    per_second: float = 0.0
 
 
 class BatchRunner:
@@ -109,9 +90,10 @@ class BatchRunner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._engine, self._lines, self._finisher = database, engine, lines, finisher
-        self._contents, self._ledger, self._node, self._lost_s = contents, ledger, node, lost_s
+        self._contents, self._ledger, self._lost_s = contents, ledger, lost_s
         self._clock, self._monotonic = clock, monotonic
         self._supervisor = Supervisor(database, clock=clock)
+        self._leases = ChunkLeases(database, node=node, lost_s=lost_s, clock=clock)
         self._turns = BatchTurns()
         self._batches: dict[str, _BatchHere] = {}
         self._runs: dict[tuple[str, int], ChunkRun] = {}
@@ -125,9 +107,7 @@ class BatchRunner:
         self._task: asyncio.Task[None] | None = None
         self._left_at: float | None = None
         self._supervised_at = self._renewed_at = self._tidied_at = float("-inf")
-        self.counts = Counts()
-        #: When lines with a result were last counted, and their number.
-        self._counted = monotonic(), 0
+        self.counts = Counts(monotonic())
 
     # Life cycle.
 
@@ -137,9 +117,7 @@ class BatchRunner:
         Raises:
             RegistryUnavailable
         """
-        async with self._database.write() as connection:
-            await batch_claims.release(connection, self._node)
-            await batches.release_leases(connection, self._node)
+        await self._leases.release_all()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run_forever(), name="batches")
@@ -234,8 +212,7 @@ class BatchRunner:
         await self._ledger.ship()
         for run in idle:
             await self._drop(run)
-        async with self._database.write() as connection:
-            await batch_claims.release(connection, self._node, [run.key for run in idle])
+        await self._leases.release([run.key for run in idle])
 
     async def _supervise(self) -> None:
         found = {entry.batch.id: entry for entry in await self._supervisor.open_batches()}
@@ -248,7 +225,7 @@ class BatchRunner:
         for batch_id in self._batches.keys() - found.keys():
             del self._batches[batch_id]
         self._turns.forget(found, {entry.slug for entry in found.values()})
-        self._note(found.values())
+        self.counts.note([entry.batch for entry in found.values()], self._clock(), self._monotonic())
         for here in list(self._batches.values()):
             await self._follow(here)
 
@@ -266,8 +243,7 @@ class BatchRunner:
                 await self._drop(run)
             await self._flush()
             await self._ledger.ship()
-            async with self._database.write() as connection:
-                await batch_claims.release(connection, self._node, [run.key for run in held])
+            await self._leases.release([run.key for run in held])
         if batch.state is not BatchState.IN_PROGRESS:
             await self._finalize_if_ended(here.entry)
 
@@ -275,21 +251,17 @@ class BatchRunner:
         batch = entry.batch
         if self._leaving or any(run.chunk.batch_id == batch.id for run in self._runs.values()):
             return
-        async with self._database.read() as connection:
-            if await batch_claims.is_run(connection, batch.id, self._clock()):
-                return
+        if await self._leases.is_run(batch.id):
+            return
         self._finalizing.add(batch.id)
         self._begin(self._finalize(entry))
 
     async def _renew(self) -> None:
-        until = self._clock() + timedelta(seconds=self._lost_s)
-        async with self._database.write() as connection:
-            held = await batch_claims.renew(connection, self._node, until)
-            # Chunks that could not be given back, because the database was away.
-            await batch_claims.release(connection, self._node, held - self._runs.keys())
+        held = await self._leases.renew(self._runs.keys())
         for here in list(self._batches.values()):
-            if here.entry.batch.options.width is not None and self._holds(here.entry.batch.id):
-                await self._lease_width(here.entry.batch)
+            batch = here.entry.batch
+            if batch.options.width is not None and self._holds(batch.id):
+                await self._leases.take_batch(batch.id)
         for run in [run for run in self._runs.values() if run.key not in held and not run.closing]:
             logger.warning("Another server has taken over the chunk %d of the batch %s.", run.key[1], run.key[0])
             await self._drop(run)
@@ -301,9 +273,7 @@ class BatchRunner:
             return
         if self._waiting(able) >= max(1, window // 2) and not self._idle(able):
             return
-        now = self._clock()
-        async with self._database.read() as connection:
-            free = await batch_claims.free_chunks(connection, able, node=self._node, now=now)
+        free = await self._leases.free(able)
         while free:
             idle = self._idle(able)
             enough = self._waiting(able) >= window
@@ -320,22 +290,10 @@ class BatchRunner:
                 await self._open(chunk)
 
     async def _take(self, batch_id: str, version_id: int | None) -> Chunk | None:
-        batch = self._batches[batch_id].entry.batch
-        if batch.options.width is not None and not await self._lease_width(batch):
+        capped = self._batches[batch_id].entry.batch.options.width is not None
+        if capped and not await self._leases.take_batch(batch_id):
             return None
-        now = self._clock()
-        until = now + timedelta(seconds=self._lost_s)
-        async with self._database.write() as connection:
-            return await batch_claims.claim(connection, batch_id, version_id, node=self._node, now=now, until=until)
-
-    async def _lease_width(self, batch: Batch) -> bool:
-        """Lease a batch whose number of concurrent lines is capped: one server at a time runs its lines."""
-        now = self._clock()
-        until = now + timedelta(seconds=self._lost_s)
-        async with self._database.write() as connection:
-            return await batches.lease(
-                connection, batch.id, BatchState.IN_PROGRESS, node=self._node, now=now, until=until
-            )
+        return await self._leases.take_chunk(batch_id, version_id)
 
     async def _open(self, chunk: Chunk) -> None:
         """Provide the local copy of the input file, and let the lines without a result wait."""
@@ -350,8 +308,7 @@ class BatchRunner:
         except (TenoraError, StorageError) as error:
             self._postpone(here, error)
             await self._drop(run)
-            async with self._database.write() as connection:
-                await batch_claims.release(connection, self._node, [run.key])
+            await self._leases.release([run.key])
             return
         self._close_if_ended(run)
 
@@ -570,16 +527,3 @@ class BatchRunner:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.error("Work on a batch failed.", exc_info=error)
-
-    def _note(self, found: Iterable[OpenBatch]) -> None:
-        now, ended = self._monotonic(), self.counts.lines["answered"] + self.counts.lines["failed"]
-        counted_at, counted = self._counted
-        if (elapsed_s := now - counted_at) > 0:
-            rate = (ended - counted) / elapsed_s
-            self.counts.per_second += (rate - self.counts.per_second) * min(1.0, elapsed_s / _RATE_S)
-            self._counted = now, ended
-        entries = [entry.batch for entry in found]
-        self.counts.open = len(entries)
-        self.counts.waiting = sum(batch.total - batch.completed - batch.failed for batch in entries)
-        oldest = min((batch.created_at for batch in entries), default=None)
-        self.counts.oldest_s = 0.0 if oldest is None else max(0.0, (self._clock() - oldest).total_seconds())
