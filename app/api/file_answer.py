@@ -66,7 +66,7 @@ class FileAnswer(Response):
 
 
 def attachment(name: str) -> str:
-    """Build a Content-Disposition (RFC 6266); a name outside ASCII is sent in UTF-8, with a replacement beside it."""
+    """Build a Content-Disposition (RFC 6266); a name outside ASCII is sent in UTF-8, after a replacement in ASCII."""
     plain = "".join(character if character.isascii() and character not in '"\\' else "_" for character in name)
     header = f'attachment; filename="{plain}"'
     return header if plain == name else f"{header}; filename*=UTF-8''{quote(name, safe='')}"
