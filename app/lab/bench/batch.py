@@ -159,6 +159,15 @@ class Contest:
             return self._interactive(number, folder)
         return [*self._tenora(number, folder), *self._vllm(number, folder)]
 
+    def described(self) -> dict[str, object]:
+        """Options of the measurement, for the JSON file."""
+        return {
+            "options": asdict(self._options),
+            "base": str(self._base),
+            "settings": self.settings,
+            "vllm_arguments": self.arguments,
+        }
+
     def _tenora(self, number: int, folder: Path) -> list[Round]:
         measures = {BATCH: batch_sides.measure_batch, CLIENTS: batch_sides.measure_clients}
         sides = [side for side in measures if side in self._options.sides]
@@ -241,7 +250,6 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
     name = "batch-interactive" if options.interactive else "batch"
     path = out or home / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     machine = report.environment()
-    rounds: list[Round] = []
     with tempfile.TemporaryDirectory(dir=home) as folder, Progress(console=console, transient=True) as progress:
         task = progress.add_task("preparing models", total=options.size.rounds)
         dtype = "auto" if base else models.served_dtype()
@@ -254,15 +262,16 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
             dtype=dtype,
             tell=lambda text: progress.update(task, description=text),
         )
+        rounds: list[Round] = []
         for number in range(1, options.size.rounds + 1):
             here = Path(folder) / f"round-{number}"
             here.mkdir()
             rounds += contest.round(number, here)
             progress.advance(task)
-            content = {"workload": name, **machine, "options": asdict(options), "base": str(base)}
-            content |= {"settings": contest.settings, "vllm_arguments": contest.arguments}
             # Write after each round, so that a failure does not lose hours of results.
-            report.write(path, content | {"rounds": [asdict(one) for one in rounds]})
+            report.write(
+                path, {"workload": name, **machine, **contest.described(), "rounds": list(map(asdict, rounds))}
+            )
     show(rounds, report.describe(machine), options)
     plots.draw(path.with_suffix(".png"), name, panels(rounds))
     return path
