@@ -33,7 +33,8 @@ def test_a_server_runs_while_the_block_lasts(tmp_path):
 def test_the_peak_memory_is_that_since_the_last_reset():
     code = "bytearray(2**27); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], process_group=0, stdin=PIPE, stdout=PIPE) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         process.stdout.readline()
         server = Server("memory", 0, process.pid)
         assert server.peak_bytes() > 2**27
