@@ -10,8 +10,6 @@
 
 import itertools
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,7 +110,7 @@ def measure_kill(
     write_lines(source, lines)
     with commands.started(_batch_run(server, key, source, target), log=log) as command:
         _wait_for_half(server, key, len(lines), command)
-        os.kill(server.pid, signal.SIGKILL)
+        server.kill()
         with rivals.tenora_again(server, base, folder=folder, settings=settings) as again:
             command.wait()
             return _books(again, key, lines, target)

@@ -86,6 +86,21 @@ class Server:
                 (folder / "clear_refs").write_text("5")
 
 
+    def kill(self) -> None:
+        """Kill the API process with SIGKILL, and wait until its engines have ended too.
+
+        Raises:
+            ServerFailed: a process outlived it.
+        """
+        os.kill(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _STOP_S
+        # A process that has ended has no memory.
+        while self.peak_bytes():
+            if time.monotonic() >= deadline:
+                raise ServerFailed(f"Engines of {self.name} ran {_STOP_S} s after it was killed.")
+            time.sleep(_POLL_S)
+
+
 def peak_bytes(group: int) -> int:
     """Peak resident memory of the processes of a group. Shared pages count in each process."""
     return sum(_peak_bytes(folder) for folder in _processes(group))

@@ -43,6 +43,16 @@ def test_the_peak_memory_is_that_since_the_last_reset():
         process.stdin.write(b"\n")
 
 
+def test_a_killed_server_has_ended(tmp_path):
+    port = servers.free_port()
+    command = [*HTTP, str(tmp_path), str(port)]
+    with servers.running("files", command, port=port, ready="/", env=os.environ, log=tmp_path / "log") as server:
+        server.kill()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(server.url, trust_env=False)
+        assert server.peak_bytes() == 0
+
+
 def test_a_server_that_ends_is_told_with_its_log(tmp_path):
     with (
         pytest.raises(ServerFailed, match="unrecognized arguments: --nonsense"),
