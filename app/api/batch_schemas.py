@@ -137,7 +137,7 @@ class CauseOut(BaseModel):
 
 
 class BatchExtraOut(BaseModel):
-    """Fields beyond those of OpenAI's batch."""
+    """Fields beyond OpenAI's batch."""
 
     model: str | None = Field(description="Model of lines that name none; null: the base")
     width: int | None = Field(description="Maximum number of its lines that run at once; null: as many as fit")

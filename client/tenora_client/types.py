@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 1bd520db2133846012e9f49a239b6b23c7e4aa72a4dbc4156dc6a4d228843c79
+# Schemas: 02f1b1fe0458279d542cf201a323d9c8a979a15a56a63508714ca948a32e2c21
 from __future__ import annotations
 
 from datetime import datetime
@@ -745,7 +745,7 @@ class Adapter(Answer, frozen=True, kw_only=True):
 
 class BatchExtra(Answer, frozen=True, kw_only=True):
     """
-    Fields beyond those of OpenAI's batch.
+    Fields beyond OpenAI's batch.
 
     Attributes:
         model: Model of lines that name none; null: the base.
