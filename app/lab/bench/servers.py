@@ -85,7 +85,6 @@ class Server:
             with suppress(OSError):
                 (folder / "clear_refs").write_text("5")
 
-
     def kill(self) -> None:
         """Kill the API process with SIGKILL, and wait until its engines have ended too.
 
