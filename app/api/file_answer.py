@@ -17,6 +17,8 @@ from app.domain.errors import Unauthenticated
 BINARY = "application/octet-stream"
 
 _CHUNK_BYTES = 2**20
+#: Seconds in which a client must take a chunk. A slower one would hold a copy on disk, and its deletion, for long.
+STALL_S = 120.0
 
 
 class FileAnswer(Response):
@@ -26,12 +28,21 @@ class FileAnswer(Response):
         name: name for the client; printable.
         digest: SHA-256 of the file, hex.
         holds: closed at the end.
+        stall_s: seconds in which the client must take a chunk.
     """
 
     def __init__(
-        self, path: Path, *, name: str, size: int, digest: str, media_type: str, holds: contextlib.AsyncExitStack
+        self,
+        path: Path,
+        *,
+        name: str,
+        size: int,
+        digest: str,
+        media_type: str,
+        holds: contextlib.AsyncExitStack,
+        stall_s: float = STALL_S,
     ) -> None:
-        self._path, self._holds = path, holds
+        self._path, self._holds, self._stall_s = path, holds, stall_s
         super().__init__(media_type=media_type)
         encoded = base64.b64encode(bytes.fromhex(digest)).decode()
         self.headers.update(
@@ -48,8 +59,9 @@ class FileAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # If the key stops working, the answer stays incomplete: the connection closes before the last byte.
-            with contextlib.suppress(ClientDisconnect, Unauthenticated):
+            # If the key stops working, or the client stalls, the answer stays incomplete: the connection closes before
+            # the last byte.
+            with contextlib.suppress(ClientDisconnect, Unauthenticated, TimeoutError):
                 async with while_key_works(scope):
                     await until_disconnect(receive, self._send_file(send))
         finally:
@@ -59,10 +71,16 @@ class FileAnswer(Response):
         file = await asyncio.to_thread(self._path.open, "rb")
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send_chunks(file, send)
+            await self._send_chunks(file, send)
         finally:
             # close() waits for a read that still runs in its thread.
             await asyncio.shield(asyncio.to_thread(file.close))
+
+    async def _send_chunks(self, file: BinaryIO, send: Send) -> None:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            async with asyncio.timeout(self._stall_s):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def attachment(name: str) -> str:
@@ -70,9 +88,3 @@ def attachment(name: str) -> str:
     plain = "".join(character if character.isascii() and character not in '"\\' else "_" for character in name)
     header = f'attachment; filename="{plain}"'
     return header if plain == name else f"{header}; filename*=UTF-8''{quote(name, safe='')}"
-
-
-async def _send_chunks(file: BinaryIO, send: Send) -> None:
-    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})

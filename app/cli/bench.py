@@ -177,6 +177,51 @@ def fairness(
     _run_pair(workload.run, size, out=out, base=base, rank=adapter_rank or workload.RANK, side=side)
 
 
+@app.command()
+def batch(
+    lines: Annotated[
+        int | None, typer.Option(min=1, help="Lines of a batch (default: 10000; with --interactive 4000)")
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", min=1, help="Number of adapters (default: 200; with --interactive 16)")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="LoRA slots of every engine (default: 4)")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds, each on a fresh server (default: 3)")] = None,
+    side: Annotated[
+        list[str] | None,
+        typer.Option(help="Side to measure: batch, clients, generate or run-batch; repeatable (default: all)"),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Run vllm run-batch for every adapter instead of three")] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Also kill the server at half of a batch, and count lost lines")
+    ] = False,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", help="Measure first tokens of interactive requests during a batch instead")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Seconds of interactive requests during the batch (default: 40)")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of adapters and lines")] = 2026,
+    quick: Quick = False,
+    out: Out = None,
+    base: Base = None,
+) -> None:
+    """Compare a batch over many adapters with concurrent clients, LLM.generate and vllm run-batch."""
+    from app.lab.bench import batch as workload
+
+    sides = [name for name in workload.SIDES if name in (side or workload.SIDES)]
+    if wrong := sorted(set(side or ()) - set(workload.SIDES)):
+        fail(f"--side is {', '.join(wrong)}. Choose from {', '.join(workload.SIDES)}.", USAGE)
+    size = workload.QUICK if quick else workload.INTERACTIVE if interactive else workload.FULL
+    size = _resized(size, rounds, lines=lines, adapters=n, slots=slots, during_s=seconds)
+    options = workload.Options(
+        replace(size, run_batches=None) if full else size, sides, kill=kill, interactive=interactive, seed=seed
+    )
+    with _measuring():
+        path = workload.run(home() / "bench", options, out=out, console=stderr(), base=base)
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
+
+
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def registry(context: typer.Context) -> None:
     """Measure the cost of resolving a key and an adapter name in a large registry."""

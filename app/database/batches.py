@@ -150,11 +150,23 @@ async def lease(
 
 
 async def leasable(
-    connection: AsyncConnection, state: BatchState, *, node: str, now: datetime, limit: int
+    connection: AsyncConnection, state: BatchState, *, node: str, now: datetime, without: Collection[str] = ()
 ) -> list[Batch]:
-    """List batches in this state that the node may lease, oldest first."""
-    statement = select(batches).where(batches.c.state == state, _leasable(node, now))
-    rows = await connection.execute(statement.order_by(batches.c.created_at, batches.c.id).limit(limit))
+    """List the oldest batch of each tenant in this state that the node may lease, oldest first.
+
+    Args:
+        without: ids of batches that do not count.
+    """
+    place = func.row_number().over(partition_by=batches.c.tenant_id, order_by=(batches.c.created_at, batches.c.id))
+    places = (
+        select(batches.c.id, place.label("place"))
+        .where(batches.c.state == state, _leasable(node, now), batches.c.id.not_in(sorted(without)))
+        .subquery()
+    )
+    first = select(places.c.id).where(places.c.place == 1)
+    rows = await connection.execute(
+        select(batches).where(batches.c.id.in_(first)).order_by(batches.c.created_at, batches.c.id)
+    )
     return [batch_of(row) for row in rows]
 
 

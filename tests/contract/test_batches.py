@@ -429,6 +429,21 @@ async def test_a_window_that_ends_before_the_validation(here: BatchNode, caller:
     assert (await here.found(batch)).state is BatchState.EXPIRED
 
 
+async def test_no_tenant_waits_for_the_backlogs_of_others(here: BatchNode, caller: Caller) -> None:
+    """Four tenants have two batches each, and a node validates four at once. The fifth tenant is next."""
+    content = jsonl([line(1, model="demo")])
+    for number in range(4):
+        busy = await here.caller(f"busy-{number}")
+        for _ in range(2):
+            await here.create(busy, content)
+    here.node.clock.advance(1)
+    late = await here.create(caller, content)
+    await here.admit()
+    assert (await here.found(late)).state is BatchState.VALIDATING
+    await here.admit()
+    assert (await here.found(late)).state is BatchState.IN_PROGRESS
+
+
 async def test_another_node_takes_over_when_one_is_lost(
     here: BatchNode, caller: Caller, other_node: Node, tmp_path: Path
 ) -> None:

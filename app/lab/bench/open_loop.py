@@ -109,11 +109,13 @@ class Run:
     Attributes:
         wall_s: seconds from the start to the end of the last answer.
         cpu_s: CPU seconds of the generator.
+        started: time of the start by ``time.perf_counter``, which all processes of a machine share on Linux.
     """
 
     wall_s: float
     cpu_s: float
     samples: list[Sample]
+    started: float = 0.0
 
 
 def drive(plan: Plan) -> Run:
@@ -123,7 +125,8 @@ def drive(plan: Plan) -> Run:
         LoadError: the generator failed. A failed request is in its sample instead.
     """
     result = run_generator("app.lab.bench.open_loop", asdict(plan))
-    return Run(result["wall_s"], result["cpu_s"], [Sample(**sample) for sample in result["samples"]])
+    samples = [Sample(**sample) for sample in result["samples"]]
+    return Run(result["wall_s"], result["cpu_s"], samples, result["started"])
 
 
 class Generator:
@@ -155,7 +158,7 @@ class Generator:
         for _, connection in self._idle:
             connection.close()
         wall_s = max((sample.end or 0.0 for sample in self._samples), default=0.0)
-        return Run(wall_s, time.process_time(), self._samples)
+        return Run(wall_s, time.process_time(), self._samples, self._started)
 
     async def _send_when_due(self, number: int) -> None:
         request = self._plan.requests[number]

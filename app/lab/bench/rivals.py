@@ -72,16 +72,25 @@ def tenora(
     make_home(kept, environment, adapters, owners, shares, on_published)
     folder.mkdir(parents=True, exist_ok=True)
     admin_key, keys = copy_home(kept, folder / "home")
-    port = servers.free_port()
-    env = servers.environment(**environment, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
-    log = folder / "tenora.log"
-    with servers.running(
-        "tenora", [module, "server", "serve"], port=port, ready="/health/ready", env=env, log=log
-    ) as server:
+    with _serving(folder, environment, servers.free_port(), module) as server:
         headers = {slug: _bearer(key) for slug, key in keys.items()}
         of_adapters = {name: headers[slug] for name, slug in owners.items()}
         admin = _bearer(admin_key)
         yield dataclasses.replace(server, headers=headers[TENANT], adapter_headers=of_adapters, admin_headers=admin)
+
+
+@contextmanager
+def tenora_again(killed: Server, base: Path, *, folder: Path, settings: Mapping[str, str] = _NONE) -> Iterator[Server]:
+    """Run a killed Tenora again, on its HOME and its port.
+
+    Args:
+        base, folder, settings: those of the killed server.
+
+    Raises:
+        ServerFailed: the server did not become ready.
+    """
+    with _serving(folder, _environment(base, settings), killed.port, "tenora_client") as server:
+        yield dataclasses.replace(killed, pid=server.pid)
 
 
 @contextmanager
@@ -158,6 +167,16 @@ def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapp
         position = arguments.index(flag)
         del arguments[position : position + 2]
     return arguments
+
+
+@contextmanager
+def _serving(folder: Path, environment: Mapping[str, str], port: int, module: str) -> Iterator[Server]:
+    """Run Tenora on the HOME in this folder."""
+    env = servers.environment(**environment, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
+    command = [module, "server", "serve"]
+    log = folder / "tenora.log"
+    with servers.running("tenora", command, port=port, ready="/health/ready", env=env, log=log) as server:
+        yield server
 
 
 def _environment(base: Path, settings: Mapping[str, str]) -> dict[str, str]:

@@ -76,9 +76,38 @@ class Server:
 
     def peak_bytes(self) -> int:
         """Peak resident memory of the server's processes. Shared pages count in each process."""
-        # Each server leads a process group. VmHWM is the peak in KiB.
-        folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
-        return sum(_peak_bytes(folder) for folder in folders if _group(folder) == self.pid)
+        return peak_bytes(self.pid)
+
+    def reset_peak(self) -> None:
+        """Begin a new measurement of the peak memory."""
+        for folder in _processes(self.pid):
+            # proc(5): 5 resets the peak to the present size. A process may have ended.
+            with suppress(OSError):
+                (folder / "clear_refs").write_text("5")
+
+    def kill(self) -> None:
+        """Kill the API process with SIGKILL, and wait until its engines have ended too.
+
+        Raises:
+            ServerFailed: a process outlived it.
+        """
+        os.kill(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _STOP_S
+        # A process that has ended has no memory.
+        while self.peak_bytes():
+            if time.monotonic() >= deadline:
+                raise ServerFailed(f"Engines of {self.name} ran {_STOP_S} s after it was killed.")
+            time.sleep(_POLL_S)
+
+
+def peak_bytes(group: int) -> int:
+    """Peak resident memory of the processes of a group. Shared pages count in each process."""
+    return sum(_peak_bytes(folder) for folder in _processes(group))
+
+
+def _processes(group: int) -> list[Path]:
+    folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
+    return [folder for folder in folders if _group(folder) == group]
 
 
 def _group(folder: Path) -> int | None:
@@ -89,6 +118,7 @@ def _group(folder: Path) -> int | None:
 
 
 def _peak_bytes(folder: Path) -> int:
+    # VmHWM is the peak in KiB.
     with suppress(OSError):
         lines = (folder / "status").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

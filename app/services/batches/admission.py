@@ -39,7 +39,6 @@ EVERY_S = 0.5
 
 #: Batches that one node validates at the same time, each of another tenant. They take turns.
 _AT_ONCE = 4
-_LISTED = 200
 #: Seconds until a validation that failed for a fault of the server is tried again.
 _RETRY_S = 5.0
 #: Renewals of a lease while it lasts.
@@ -83,28 +82,38 @@ class BatchAdmission:
         self._turns = FairSemaphore(1)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
+        #: Tenants by their last turn, the latest last.
+        self._last_turns: dict[int, None] = {}
 
     async def advance(self) -> None:
         """Start to validate the batches that wait for it, at most one of each tenant at a time.
+
+        The tenant whose last turn is the longest ago goes first, so none waits for the backlogs of the others.
 
         Raises:
             RegistryUnavailable
         """
         if len(self._tasks) >= _AT_ONCE:
             return
-        async with self._database.read() as connection:
-            waiting = await batches.leasable(
-                connection, BatchState.VALIDATING, node=self._node, now=self._clock(), limit=_LISTED
-            )
         now = self._monotonic()
         self._not_before = {identity: at for identity, at in self._not_before.items() if at > now}
-        for batch in waiting:
+        async with self._database.read() as connection:
+            waiting = await batches.leasable(
+                connection, BatchState.VALIDATING, node=self._node, now=self._clock(), without=self._not_before.keys()
+            )
+        turns = {tenant_id: turn for turn, tenant_id in enumerate(self._last_turns, 1)}
+        for batch in sorted(waiting, key=lambda batch: turns.get(batch.tenant_id, 0)):
             if len(self._tasks) >= _AT_ONCE:
                 return
-            if batch.tenant_id not in self._tasks and batch.id not in self._not_before:
-                task = asyncio.create_task(self._run(batch), name=f"validation of {batch.id}")
-                self._tasks[batch.tenant_id] = task
-                task.add_done_callback(partial(self._ended, batch.tenant_id))
+            if batch.tenant_id not in self._tasks:
+                self._start(batch)
+
+    def _start(self, batch: Batch) -> None:
+        self._last_turns.pop(batch.tenant_id, None)
+        self._last_turns[batch.tenant_id] = None
+        task = asyncio.create_task(self._run(batch), name=f"validation of {batch.id}")
+        self._tasks[batch.tenant_id] = task
+        task.add_done_callback(partial(self._ended, batch.tenant_id))
 
     def _ended(self, tenant_id: int, _: "asyncio.Task[None]") -> None:
         self._tasks.pop(tenant_id, None)

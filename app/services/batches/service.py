@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -100,33 +100,8 @@ class BatchService:
         window_s, lifetime_s = _checked(new, default_days=self._settings.file_days)
         await self._check_model(caller, new.options.model)
         now = self._clock()
-        batch = Batch(
-            id=f"batch_{secrets.token_hex(_ID_BYTES)}",
-            tenant_id=tenant_id,
-            state=BatchState.VALIDATING,
-            endpoint=new.endpoint,
-            input_file_id=new.input_file_id,
-            output_file_id=None,
-            error_file_id=None,
-            completion_window=new.completion_window,
-            options=new.options,
-            metadata=new.metadata,
-            output_lifetime_s=lifetime_s,
-            errors=None,
-            quote=None,
-            blocked=None,
-            reason=None,
-            total=0,
-            completed=0,
-            failed=0,
-            usage=BatchUsage(),
-            node=None,
-            leased_until=None,
-            created_at=now,
-            created_by=caller.key_id,
-            expires_at=now + timedelta(seconds=window_s),
-            times={},
-        )
+        expires_at = now + timedelta(seconds=window_s)
+        batch = _validating(caller, tenant_id, new, lifetime_s=lifetime_s, created_at=now, expires_at=expires_at)
         async with self._database.write() as connection:
             # The lock makes the check of the caps exact.
             tenant = await tenant_or_404(connection, slug, lock=True)
@@ -263,6 +238,39 @@ class BatchService:
                 "until some have run, or cancel a batch.",
                 retry_after=_RETRY_AFTER_S,
             )
+
+
+def _validating(
+    caller: Caller, tenant_id: int, new: NewBatch, *, lifetime_s: int, created_at: datetime, expires_at: datetime
+) -> Batch:
+    """Build a batch whose lines are not validated."""
+    return Batch(
+        id=f"batch_{secrets.token_hex(_ID_BYTES)}",
+        tenant_id=tenant_id,
+        state=BatchState.VALIDATING,
+        endpoint=new.endpoint,
+        input_file_id=new.input_file_id,
+        output_file_id=None,
+        error_file_id=None,
+        completion_window=new.completion_window,
+        options=new.options,
+        metadata=new.metadata,
+        output_lifetime_s=lifetime_s,
+        errors=None,
+        quote=None,
+        blocked=None,
+        reason=None,
+        total=0,
+        completed=0,
+        failed=0,
+        usage=BatchUsage(),
+        node=None,
+        leased_until=None,
+        created_at=created_at,
+        created_by=caller.key_id,
+        expires_at=expires_at,
+        times={},
+    )
 
 
 async def _find(

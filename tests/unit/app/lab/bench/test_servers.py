@@ -1,7 +1,10 @@
 """Start, monitor and stop the compared servers."""
 
 import os
+import subprocess
+import sys
 import time
+from subprocess import PIPE
 
 import httpx
 import psutil
@@ -25,6 +28,29 @@ def test_a_server_runs_while_the_block_lasts(tmp_path):
     assert not psutil.pid_exists(server.pid)
     with pytest.raises(ServerFailed, match="files has ended"):
         server.cpu_s()
+
+
+def test_the_peak_memory_is_that_since_the_last_reset():
+    code = "bytearray(2**27); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], process_group=0, stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        server = Server("memory", 0, process.pid)
+        assert server.peak_bytes() > 2**27
+        server.reset_peak()
+        assert 0 < server.peak_bytes() < 2**27
+        process.stdin.write(b"\n")
+
+
+def test_a_killed_server_has_ended(tmp_path):
+    port = servers.free_port()
+    command = [*HTTP, str(tmp_path), str(port)]
+    with servers.running("files", command, port=port, ready="/", env=os.environ, log=tmp_path / "log") as server:
+        server.kill()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(server.url, trust_env=False)
+        assert server.peak_bytes() == 0
 
 
 def test_a_server_that_ends_is_told_with_its_log(tmp_path):

@@ -1,0 +1,50 @@
+"""``tenora server bench batch --quick`` from its command to its files, with real engines."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from app.demo.train import Demo
+from tests.support.server import TENORA
+
+pytestmark = pytest.mark.slow
+
+LINES, ADAPTERS = 600, 6
+TIMEOUT_S = 900
+
+
+def bench(home: Path, demo: Demo, *options: str) -> dict[str, dict[str, Any]]:
+    """Run one quick round, and return the metrics of each side."""
+    (home / "bench").mkdir()
+    (home / "bench" / "demo").symlink_to(demo.base.parent)
+    out = home / "result.json"
+    command = [TENORA, "server", "bench", "batch", "--quick", "--out", str(out), *options]
+    environment = {**os.environ, "TENORA_HOME": str(home)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert imread(out.with_suffix(".png")).any()
+    return {one["side"]: one["figures"] for one in json.loads(out.read_text())["rounds"]}
+
+
+def test_every_side_answers_every_line(trained_demo: Demo, tmp_path: Path) -> None:
+    """A kill at half of a batch loses no line and charges none twice."""
+    figures = bench(tmp_path, trained_demo, "--kill", "--lines", str(LINES))
+    assert list(figures) == ["batch", "clients", "batch, killed at half", "generate", "run-batch"]
+    assert {side: one["lost"] + one["double"] for side, one in figures.items()} == dict.fromkeys(figures, 0)
+    own = [one for one in figures.values() if "charged_twice" in one]
+    assert len(own) == 3
+    assert all(one["charged_twice"] == one["tokens_off"] == 0 for one in own)
+    assert figures["batch"]["loads"] <= ADAPTERS
+    assert all(one["lines_per_s"] > 0 for side, one in figures.items() if "killed" not in side)
+
+
+def test_interactive_requests_are_measured_alone_and_during_a_batch(trained_demo: Demo, tmp_path: Path) -> None:
+    figures = bench(tmp_path, trained_demo, "--interactive")
+    assert list(figures) == ["alone", "during the batch"]
+    assert all(0 < one["ttft_p50_ms"] <= one["ttft_max_ms"] for one in figures.values())
+    assert figures["during the batch"]["lines_done"] > 0
