@@ -208,10 +208,11 @@ def batch(
 ) -> None:
     """Compare a batch over many adapters with concurrent clients, LLM.generate and vllm run-batch."""
     from app.lab.bench import batch as workload
+    from app.lab.bench.batch_sides import SIDES
 
-    sides = [name for name in workload.SIDES if name in (side or workload.SIDES)]
-    if wrong := sorted(set(side or ()) - set(workload.SIDES)):
-        fail(f"--side is {', '.join(wrong)}. Choose from {', '.join(workload.SIDES)}.", USAGE)
+    sides = [name for name in SIDES if name in (side or SIDES)]
+    if wrong := sorted(set(side or ()) - set(SIDES)):
+        fail(f"--side is {', '.join(wrong)}. Choose from {', '.join(SIDES)}.", USAGE)
     size = workload.QUICK if quick else workload.INTERACTIVE if interactive else workload.FULL
     size = _resized(size, rounds, lines=lines, adapters=n, slots=slots, during_s=seconds)
     options = workload.Options(

@@ -77,13 +77,13 @@ async def free_chunks(
         return []
     first = func.min(batch_chunks.c.number)
     statement = (
-        select(batch_chunks.c.batch_id, batch_chunks.c.version_id, first.label("first"), func.count().label("count"))
+        select(batch_chunks.c.batch_id, batch_chunks.c.version_id, first.label("first"), func.count().label("chunks"))
         .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), _free(node, now))
         .group_by(batch_chunks.c.batch_id, batch_chunks.c.version_id)
         .order_by(batch_chunks.c.batch_id, first)
     )
     rows = await connection.execute(statement)
-    return [FreeChunks(row.batch_id, row.version_id, row.first, row.count) for row in rows.all()]
+    return [FreeChunks(row.batch_id, row.version_id, row.first, row.chunks) for row in rows.all()]
 
 
 async def claim(

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from adapters.errors import StoreUnavailable
 from app.database import batch_chunks, batch_claims, batches, files
 from app.database.tables import batch_results, usage, usage_hours
+from app.domain.adapters import Version
 from app.domain.batches import Batch, BatchState, line_request_id
 from app.domain.errors import Busy, EngineUnavailable, InvalidRequest, QueueFull, RegistryUnavailable
 from app.engine.port import EngineRequest
@@ -45,7 +46,7 @@ def mixed(count: int) -> list[dict[str, object]]:
     return [line(f"row {number}", f"p{number}", model=name) for number, name in enumerate(names)]
 
 
-async def versions(node: Node, slug: str = "pricing") -> dict[str, object]:
+async def versions(node: Node, slug: str = "pricing") -> dict[str, Version | None]:
     return {"demo": None, "fast": await node.publish(slug, "fast", "a"), "slow": await node.publish(slug, "slow", "b")}
 
 

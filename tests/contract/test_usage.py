@@ -191,7 +191,7 @@ async def test_a_database_that_is_gone_costs_no_record(node: Node, tmp_path, cap
     await node.tenants.create("pricing", actor="cli")
     again = Ledger(node.database, Journal(tmp_path / "usage"))
     await again.open()
-    await again.keep(record(3))
+    await again.keep(UsageEntry(record(3)))
     await again.ship()
     assert (await sums(node))[()].requests == 4
     await again.close()

@@ -1,6 +1,8 @@
 """Answers of a batch over several adapters equal those of transformers + PEFT, token by token."""
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 from tests.support import batch_client
 from tests.support.batch_client import SCOPES, line
@@ -47,7 +49,7 @@ def test_each_line_is_answered_by_its_own_adapter(
 def test_all_endpoints_answer_as_their_routes_do(server: Server, keys: dict[str, str]) -> None:
     unit = next(iter(keys))
     chat = {"messages": [{"role": "user", "content": QUESTIONS[0]}], "max_tokens": 8, "temperature": 0}
-    bodies = {
+    bodies: Mapping[str, Mapping[str, Any]] = {
         "/v1/completions": {"model": unit, "prompt": prompt_of(QUESTIONS[0]), "max_tokens": 8, "temperature": 0},
         "/v1/chat/completions": {"model": unit, **chat},
         "/v1/responses": {"model": unit, "input": QUESTIONS[0], "max_output_tokens": 16, "temperature": 0},
@@ -62,7 +64,7 @@ def test_all_endpoints_answer_as_their_routes_do(server: Server, keys: dict[str,
             assert entry["response"]["body"].keys() == answered.json().keys()
 
 
-def _text(body: dict[str, object]) -> object:
+def _text(body: Mapping[str, Any]) -> object:
     """Return the text of an answer of any route."""
     match body:
         case {"generated_text": text} | {"choices": [{"text": text}]}:

@@ -180,7 +180,7 @@ async def owner(node: Node, slug: str, **limits: Any) -> Owner:
     tenant = await node.tenants.create(slug, actor="cli")
     key = await node.keys.create(slug, name="batches", scopes=["inference", "batch"], actor="cli")
     if limits:
-        await node.tenants.update(slug, {"limits": limits}, actor="cli")
+        await node.tenants.update(slug, limits=limits, actor="cli")
     return Owner(slug, tenant.id, key.key.id)
 
 

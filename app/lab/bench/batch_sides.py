@@ -225,7 +225,7 @@ def _books(server: Server, key: Key, lines: Sequence[Line], target: Path) -> dic
 
 def _charged(api: Api, key: Key) -> dict[str, int]:
     groups = api.call("GET", "/v1/usage?by=key")["data"]
-    own = next((group for group in groups if group["key"] == key.id), {})
+    own: Mapping[str, int] = next((group for group in groups if group["key"] == key.id), {})
     return {name: int(own.get(name, 0)) for name in ("requests", "prompt_tokens", "output_tokens")}
 
 
