@@ -172,8 +172,14 @@ async def segments_of(connection: AsyncConnection, batch_id: str) -> list[tuple[
     return [(row.number, row.segment) for row in await connection.execute(statement)]
 
 
-async def ended_with_segments(connection: AsyncConnection, *, limit: int) -> list[tuple[str, int, str | None]]:
-    """List batch, number and blob of chunks whose batch is final: their bytes are in its files."""
+async def ended_with_segments(
+    connection: AsyncConnection, batch_id: str | None, *, limit: int
+) -> list[tuple[str, int, str | None]]:
+    """List batch, number and blob of chunks whose batch is final: their bytes are in its files.
+
+    Args:
+        batch_id: only of this batch; None: of all.
+    """
     final = [state for state in BatchState if state.final]
     statement = (
         select(batch_chunks.c.batch_id, batch_chunks.c.number, batch_chunks.c.segment)
@@ -182,6 +188,8 @@ async def ended_with_segments(connection: AsyncConnection, *, limit: int) -> lis
         .order_by(batch_chunks.c.batch_id, batch_chunks.c.number)
         .limit(limit)
     )
+    if batch_id is not None:
+        statement = statement.where(batch_chunks.c.batch_id == batch_id)
     return [(row.batch_id, row.number, row.segment) for row in await connection.execute(statement)]
 
 

@@ -153,11 +153,8 @@ class Server:
         # Threads cannot be killed, so the journal's must not be at work.
         async with self.ledger._shipping:
             runner.leave()
-            lines = [task for run in runner._runs.values() for task in run._running]
-            tasks = [task for task in (runner._task, *runner._work, *lines) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await runner.halt()
+            await asyncio.gather(*(chunk.abort() for chunk in runner.workload.chunks.values()))
         await self.ledger._journal.close()
 
     async def stop(self) -> None:
