@@ -1,13 +1,11 @@
 """Claims of chunks: take free chunks of open batches under a lease, and open their input files."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from adapters.errors import StorageError
 from app.database import batch_results
 from app.database.session import Database
 from app.domain.batches import Chunk
-from app.domain.clock import Clock
 from app.domain.errors import TenoraError
 from app.engine.port import EngineEvent, Status
 from app.scheduling.batch_turns import BatchTurns
@@ -35,13 +33,9 @@ class ChunkClaims:
         finisher: Finisher,
         contents: FileContents,
         completion: Completion,
-        *,
-        clock: Clock,
-        monotonic: Callable[[], float],
     ) -> None:
         self._workload, self._database, self._engine, self._leases = workload, database, engine, leases
         self._finisher, self._contents, self._completion = finisher, contents, completion
-        self._clock, self._monotonic = clock, monotonic
         self._turns = BatchTurns()
         self._resident = set[int | None]()
         engine.subscribe(self._on_event)
@@ -57,7 +51,7 @@ class ChunkClaims:
         Raises:
             RegistryUnavailable
         """
-        window, able = line_window(self._engine), self._workload.able(self._monotonic())
+        window, able = line_window(self._engine), self._workload.able()
         if not window:
             # The engine may have died, and its slots are empty then.
             self._resident.clear()
@@ -102,8 +96,7 @@ class ChunkClaims:
             file = await self._finisher.input_of(batch.entry.batch)
             await run.open(self._contents.open(file), {place.number for place in chunk.lines} - done)
         except (TenoraError, StorageError) as error:
-            others = self._workload.in_flight()[chunk.batch_id]
-            self._workload.postpone(batch, error, others, at=self._clock(), now=self._monotonic())
+            self._workload.postpone(batch, error, self._workload.in_flight()[chunk.batch_id])
             await self._workload.drop(run)
             await self._leases.release([run.key])
             return

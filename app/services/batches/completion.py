@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from adapters.errors import StorageError
-from app.database.batch_claims import OpenBatch
-from app.domain.clock import Clock
+from app.database.open_batches import OpenBatch
 from app.domain.errors import TenoraError
 from app.services.batches.chunk_runs import ChunkRun
 from app.services.batches.finishing import Finisher
@@ -37,10 +36,9 @@ class Completion:
         finisher: Finisher,
         *,
         advanced: Callable[[bool], None],
-        clock: Clock,
     ) -> None:
         self._workload, self._failures, self._ledger, self._finisher = workload, failures, ledger, finisher
-        self._advanced, self._clock = advanced, clock
+        self._advanced = advanced
         self._finalizing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -114,8 +112,7 @@ class Completion:
                 await work()
             except (TenoraError, StorageError, OSError) as error:
                 logger.warning("The batch %s waits: %s", batch_id, error)
-                if batch := self._workload.batches.get(batch_id):
-                    batch.fail(error, self._clock())
+                self._workload.fail(batch_id, error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MOST_RETRY_S)
             else:

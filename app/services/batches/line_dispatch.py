@@ -1,9 +1,6 @@
 """Dispatch of lines: start them while there is room, and act on their outcomes."""
 
-from collections.abc import Callable
-
 from app.domain.batches import LinePlace
-from app.domain.clock import Clock
 from app.engine.port import Status
 from app.engine.status import EngineState
 from app.scheduling.batch_turns import next_line
@@ -32,22 +29,19 @@ class LineDispatcher:
         failures: LineFailures,
         completion: Completion,
         counts: Counts,
-        *,
-        clock: Clock,
-        monotonic: Callable[[], float],
     ) -> None:
         self._workload, self._engine, self._lines, self._failures = workload, engine, lines, failures
-        self._completion, self._counts, self._clock, self._monotonic = completion, counts, clock, monotonic
+        self._completion, self._counts = completion, counts
 
     def fill(self) -> None:
         """Start lines while there is room."""
         if self._workload.leaving or not (window := line_window(self._engine)):
             return
-        tenants, now = self._workload.runnable(), self._monotonic()
+        tenants = self._workload.runnable()
         chunks = [chunk for chunk in self._workload.chunks.values() if chunk.source is not None and not chunk.closing]
         in_flight = self._workload.in_flight()
         total = in_flight.total()
-        room = {batch_id: self._workload.room(batch_id, in_flight, now) for batch_id in tenants}
+        room = {batch_id: self._workload.room(batch_id, in_flight) for batch_id in tenants}
         hands = {chunk.key: chunk.in_hand for chunk in chunks}
         while total < window:
             choice = next_line(hands.values(), tenants=tenants, room=room)
@@ -89,7 +83,7 @@ class LineDispatcher:
                 chunk.waiting.appendleft(place)
                 # The line that could not run is still in its task.
                 others = max(0, self._workload.in_flight()[chunk.batch_id] - 1)
-                self._workload.postpone(batch, cause, others, at=self._clock(), now=self._monotonic())
+                self._workload.postpone(batch, cause, others)
 
     def _count(self, batch: BatchRun, outcome: str) -> None:
         self._counts.lines[outcome] += 1

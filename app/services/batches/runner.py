@@ -77,34 +77,13 @@ class BatchRunner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._lost_s, self._clock, self._monotonic = ledger, lost_s, clock, monotonic
-        self.workload, self.counts = Workload(), Counts(monotonic())
+        self.workload, self.counts = Workload(clock, monotonic), Counts(monotonic())
         self._supervisor = Supervisor(database, clock=clock)
         self._leases = ChunkLeases(database, node=node, lost_s=lost_s, clock=clock)
         self._failures = LineFailures(database)
-        self._completion = Completion(
-            self.workload, self._failures, ledger, finisher, advanced=self._chunk_advanced, clock=clock
-        )
-        self._dispatcher = LineDispatcher(
-            self.workload,
-            engine,
-            lines,
-            self._failures,
-            self._completion,
-            self.counts,
-            clock=clock,
-            monotonic=monotonic,
-        )
-        self._claims = ChunkClaims(
-            self.workload,
-            database,
-            engine,
-            self._leases,
-            finisher,
-            contents,
-            self._completion,
-            clock=clock,
-            monotonic=monotonic,
-        )
+        self._completion = Completion(self.workload, self._failures, ledger, finisher, advanced=self._chunk_advanced)
+        self._dispatcher = LineDispatcher(self.workload, engine, lines, self._failures, self._completion, self.counts)
+        self._claims = ChunkClaims(self.workload, database, engine, self._leases, finisher, contents, self._completion)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._left_at: float | None = None
@@ -208,10 +187,10 @@ class BatchRunner:
         Raises:
             RegistryUnavailable
         """
-        found = await self._supervisor.open_batches()
-        self.workload.follow(found)
+        survey = await self._supervisor.survey()
+        self.workload.follow(survey.worked_on)
         self._claims.forget_others()
-        self.counts.note([entry.batch for entry in found], self._clock(), self._monotonic())
+        self.counts.note(survey.rows, self._clock(), self._monotonic())
         for batch in list(self.workload.batches.values()):
             await self._follow(batch)
 

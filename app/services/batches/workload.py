@@ -2,13 +2,13 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from adapters.errors import StorageError
-from app.database.batch_claims import OpenBatch
+from app.database.open_batches import OpenBatch
 from app.domain.batches import BatchState, Cause
+from app.domain.clock import Clock
 from app.domain.errors import TenoraError
 from app.scheduling.batch_pace import BatchPace
 from app.services.batches.causes import cause_of
@@ -40,10 +40,6 @@ class BatchRun:
         """Record work that succeeded."""
         self.cause, self.progressed = None, True
 
-    def fail(self, error: Exception, at: datetime) -> None:
-        """Record work that failed and is tried again."""
-        self.cause = cause_of(error, at) or self.cause
-
 
 class Workload:
     """Batches and chunks of one server.
@@ -54,7 +50,8 @@ class Workload:
         leaving: whether the server is about to end: it takes no more chunks and starts no more lines.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, monotonic: Callable[[], float]) -> None:
+        self._clock, self._monotonic = clock, monotonic
         self.batches: dict[str, BatchRun] = {}
         self.chunks: dict[tuple[str, int], ChunkRun] = {}
         self.leaving = False
@@ -78,18 +75,22 @@ class Workload:
         if self.chunks.get(chunk.key) is chunk:
             del self.chunks[chunk.key]
 
-    def postpone(self, batch: BatchRun, error: Exception, others: int, *, at: datetime, now: float) -> None:
+    def postpone(self, batch: BatchRun, error: Exception, others: int) -> None:
         """Slow a batch down after an error that says nothing about its line.
 
         Args:
             others: other lines of the batch in flight.
-            at: the time; ``now`` is the same moment in monotonic seconds.
         """
-        batch.pace.refused(others, now)
+        batch.pace.refused(others, self._monotonic())
         if not others:
-            batch.fail(error, at)
+            self.fail(batch.entry.batch.id, error)
         if not isinstance(error, TenoraError | StorageError):
             logger.warning("A line of the batch %s is tried again: %s", batch.entry.batch.id, type(error).__name__)
+
+    def fail(self, batch_id: str, error: Exception) -> None:
+        """Record work on a batch that failed and is tried again."""
+        if batch := self.batches.get(batch_id):
+            batch.cause = cause_of(error, self._clock()) or batch.cause
 
     def runnable(self) -> dict[str, tuple[str, float]]:
         """Return tenant and weight of the batches whose lines may run."""
@@ -99,20 +100,20 @@ class Workload:
             if run.runnable
         }
 
-    def able(self, now: float) -> dict[str, tuple[str, float]]:
+    def able(self) -> dict[str, tuple[str, float]]:
         """Return tenant and weight of the batches that are not held up while lines of them wait here."""
         in_flight = self.in_flight()
         held_up = {
             chunk.batch_id
             for chunk in self.chunks.values()
-            if chunk.waiting and not self.room(chunk.batch_id, in_flight, now)
+            if chunk.waiting and not self.room(chunk.batch_id, in_flight)
         }
         return {batch_id: tenant for batch_id, tenant in self.runnable().items() if batch_id not in held_up}
 
-    def room(self, batch_id: str, in_flight: Mapping[str, int], now: float) -> int:
+    def room(self, batch_id: str, in_flight: Mapping[str, int]) -> int:
         """Return how many more lines of a batch may start now."""
         run = self.batches.get(batch_id)
-        return run.pace.room(in_flight.get(batch_id, 0), now) if run else 0
+        return run.pace.room(in_flight.get(batch_id, 0), self._monotonic()) if run else 0
 
     @property
     def running(self) -> int:
