@@ -192,6 +192,12 @@ class BatchSettings(BaseModel):
     file_days: float = Field(
         30, gt=0, le=3650, description="Days after which a file expires if its creator chooses no other time"
     )
+    batch_days: float = Field(
+        30,
+        gt=0,
+        le=3650,
+        description="Days that a batch is kept after its end at least. It stays longer while one of its files is kept.",
+    )
     weight: float = Field(
         0.01, gt=0, le=1, description="Weight of a tenant's batches in the engine's queue, relative to its requests"
     )

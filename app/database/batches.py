@@ -13,6 +13,7 @@ from app.database.tables import batches, tenants
 from app.domain.batches import Batch, BatchOptions, BatchState, BatchUsage, Cause, Quote
 from app.domain.money import UNIT
 
+_KEPT = batches.c.deleted_at.is_(None)
 _AT_ONCE = 500
 _TIMES = {state: batches.c[f"{state.value}_at"] for state in BatchState if state is not BatchState.VALIDATING}
 
@@ -56,19 +57,32 @@ async def insert_batch(connection: AsyncConnection, batch: Batch) -> None:
 async def find_batch(
     connection: AsyncConnection, batch_id: str, *, tenant_id: int | None = None, lock: bool = False
 ) -> Batch | None:
-    """Find a batch.
+    """Find a batch that retention has not removed.
 
     Args:
         tenant_id: only a batch of this tenant; None for any.
         lock: lock its row until the transaction ends.
     """
-    statement = select(batches).where(batches.c.id == batch_id)
+    statement = select(batches).where(batches.c.id == batch_id, _KEPT)
     if tenant_id is not None:
         statement = statement.where(batches.c.tenant_id == tenant_id)
     if lock:
         statement = statement.with_for_update()
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else batch_of(row)
+
+
+async def find_cursor(connection: AsyncConnection, batch_id: str, *, tenant_id: int | None = None) -> Cursor | None:
+    """Find the position of a batch in a list. Retention may have removed the batch lately.
+
+    Args:
+        tenant_id: only a batch of this tenant; None for any.
+    """
+    statement = select(batches.c.created_at, batches.c.id).where(batches.c.id == batch_id)
+    if tenant_id is not None:
+        statement = statement.where(batches.c.tenant_id == tenant_id)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else Cursor(row.created_at, row.id)
 
 
 async def find_batches(connection: AsyncConnection, batch_ids: Sequence[str]) -> dict[str, Batch]:
@@ -97,6 +111,7 @@ async def list_batches(
         after: only batches that follow this one.
     """
     statement = select(batches, tenants.c.slug).join_from(batches, tenants, batches.c.tenant_id == tenants.c.id)
+    statement = statement.where(_KEPT)
     if tenant_id is not None:
         statement = statement.where(batches.c.tenant_id == tenant_id)
     if states:
