@@ -10,8 +10,8 @@ between leaves unused bytes, and the step is repeated::
 import asyncio
 import heapq
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -76,10 +76,22 @@ class Finisher:
         if missing and not await self._is_done(chunk):
             return missing
         if not missing:
-            segment = await self._contents.store_segment(map(_segment_line, results))
-            async with self._database.write() as connection:
-                await batch_results.finish_chunk(connection, chunk.batch_id, chunk.number, segment)
+            with suppress(Conflict):
+                await self._move_results(chunk, results)
         return set()
+
+    async def _move_results(self, chunk: Chunk, results: Sequence[LineResult]) -> None:
+        """Replace the results of a chunk by a blob.
+
+        Raises:
+            Conflict: another server has done it, or the batch has ended.
+        """
+        async with (
+            self._contents.stored_segment(map(_segment_line, results)) as segment,
+            self._database.write() as connection,
+        ):
+            if not await batch_results.finish_chunk(connection, chunk.batch_id, chunk.number, segment):
+                raise Conflict(f"The chunk {chunk.number} of the batch {chunk.batch_id} is done.")
 
     async def finalize(self, batch: Batch, tenant: str) -> bool:
         """Finish a batch whose lines have ended: give each remaining line its result, write the files, end the batch.
