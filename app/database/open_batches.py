@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, and_, case, exists, literal_column, select
+from sqlalchemy import Row, and_, exists, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.batch_tables import UNFINISHED_BATCH, UNFINISHED_CHUNK
@@ -100,7 +100,7 @@ async def open_rows(connection: AsyncConnection) -> list[OpenRow]:
             batches.c.blocked,
             batches.c.created_at,
             (batches.c.total - batches.c.completed - batches.c.failed).label("waiting"),
-            case((in_progress, ~unfinished), else_=False).label("ended"),
+            and_(in_progress, ~unfinished).label("ended"),
         )
         .where(UNFINISHED_BATCH)
         .order_by(batches.c.created_at, batches.c.id)

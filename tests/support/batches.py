@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -88,6 +88,31 @@ def store_in(folder: Path) -> BlobStore:
     return open_store(f"file://{folder}/blobs", endpoint_url=None, region=None)
 
 
+class WatchedRunner(BatchRunner):
+    """Runner whose looks at the batches a test can await."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._surveys = self._acted_on = 0
+        self._stepped = asyncio.Condition()
+
+    async def supervise(self) -> None:
+        await super().supervise()
+        self._surveys += 1
+
+    async def step(self) -> None:
+        await super().step()
+        async with self._stepped:
+            self._acted_on = self._surveys
+            self._stepped.notify_all()
+
+    async def looked(self, times: int = 2) -> None:
+        """Wait until the runner has looked at all batches this often, and done what was due."""
+        async with asyncio.timeout(60), self._stepped:
+            target = self._surveys + times
+            await self._stepped.wait_for(lambda: self._acted_on >= target)
+
+
 @dataclass
 class Server:
     """A server that runs batches.
@@ -102,7 +127,7 @@ class Server:
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     engine: AnsweringEngine = field(default_factory=AnsweringEngine)
     lost_s: float = 30.0
-    runner: BatchRunner = field(init=False)
+    runner: WatchedRunner = field(init=False)
     ledger: Ledger = field(init=False)
     contents: FileContents = field(init=False)
     accounts: Accounts = field(init=False)
@@ -130,7 +155,7 @@ class Server:
         finisher = Finisher(
             node.database, self.store, self.contents, node=self.identity, lease_s=60.0, clock=node.clock
         )
-        self.runner = BatchRunner(
+        self.runner = WatchedRunner(
             node.database,
             self.engine,
             LineRunner(inference, checks, weight=0.01),
@@ -358,10 +383,3 @@ class Servers:
 
     async def stop(self) -> None:
         await self._stack.aclose()
-
-
-async def running_servers(folder: Path) -> AsyncIterator[Servers]:
-    """Fixture body."""
-    servers = Servers(folder)
-    yield servers
-    await servers.stop()

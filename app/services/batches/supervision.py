@@ -33,7 +33,7 @@ class Supervisor:
     """Supervisor of all open batches. Every server has one; each change is a compare-and-set.
 
     A survey reads a narrow row of each open batch and the rights of each key. A whole batch is read when it is new or
-    its state has changed. For its cost see docs/decisions/0053-survey-of-open-batches.md.
+    its state has changed. For its cost see docs/decisions/0048-survey-of-open-batches.md.
 
     Raises (every method):
         RegistryUnavailable

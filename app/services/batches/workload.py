@@ -33,7 +33,7 @@ class BatchRun:
 
     @property
     def runnable(self) -> bool:
-        """Whether its lines may run."""
+        """Return whether its lines may run."""
         return self.entry.batch.state is BatchState.IN_PROGRESS and not self.entry.tenant_disabled
 
     def progress(self) -> None:
