@@ -11,7 +11,8 @@ from app.domain.deletions import BlobFate, DeletedVersion
 from app.services.batches.finishing import Finisher
 from app.services.files import sweeper as file_sweeper
 from app.services.files.sweeper import FileSweeper
-from tests.support.batches import Owner, created, line
+from tests.support.batch_runs import FINAL
+from tests.support.batches import Owner, created, line, until_state
 from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures", "tests.support.batch_fixtures")
@@ -39,6 +40,21 @@ async def test_two_servers_that_finish_a_chunk_leave_one_blob(node: Node, server
     monkeypatch.setattr(batch_results, "finish_chunk", slow)
     assert await finisher.finish_chunk(chunk) == set()
     assert {blob.digest for blob in server.store.list_blobs()} == before
+
+
+async def test_files_of_a_killed_process_go_at_the_next_start(node: Node, servers, pricing, tmp_path):
+    server = await servers.start(node)
+    batch = await created(server, pricing, [line("one", "x")], {"demo": None}, folder=tmp_path)
+    await until_state(node.database, batch.id, *FINAL)
+    await server.kill()
+    folder = server.home / "files"
+    copies = list((folder / "copies").iterdir())
+    (folder / "scratch" / "left").mkdir()
+    (folder / "scratch" / "left" / "blob").write_bytes(b"x")
+    assert copies, "the input file has a local copy"
+    await server.start()
+    assert list((folder / "scratch").iterdir()) == []
+    assert set((folder / "copies").iterdir()).isdisjoint(copies)
 
 
 async def chunks_of(node: Node, batch_id: str):

@@ -142,3 +142,20 @@ def test_the_caps_of_one_tenant_do_not_block_another(tmp_path_factory: pytest.Te
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_open")
         assert "4 waiting lines; the limit is 4" in refused.text
         assert validated(modest, create(modest, [line(1), line(2)])["id"])["errors"] is None
+
+
+def test_a_batch_says_nothing_of_a_shared_adapters_budget(site: Site, admin: httpx.Client, victim: Unit) -> None:
+    """The checked batch and its quote are the same, whatever the owner allows."""
+    recipient, answers = make_unit(admin), []
+    with site.client(victim.key) as own, site.client(recipient.key) as client:
+        assert own.put(f"/v1/adapters/prices/shares/{recipient.slug}").status_code == 201
+        for allowed in (None, 0, 20, 10**9):
+            assert own.patch("/v1/adapters/prices", json={"limits": {"tokens_per_day": allowed}}).status_code == 200
+            lines = [line(number, model=f"{victim.slug}/prices") for number in range(5)]
+            batch = validated(client, create(client, lines, completion_window="10m")["id"])
+            quote = batch["tenora"]["quote"] | {"expected_s": None}
+            answers.append((batch["status"], batch["errors"], batch["request_counts"]["total"], quote))
+            assert client.post(f"/v1/batches/{batch['id']}/cancel").is_success
+        assert own.patch("/v1/adapters/prices", json={"limits": None}).status_code == 200
+    assert answers == [answers[0]] * 4
+    assert answers[0][:3] == ("in_progress", None, 5)
