@@ -15,6 +15,9 @@ from tests.support.batches import AnsweringEngine, created, until, until_state
 
 pytest_plugins = ("tests.support.registry_fixtures", "tests.support.batch_fixtures")
 
+#: SQLite has one server.
+SEVERAL_SERVERS = pytest.mark.parametrize("database_kind", ["postgresql"])
+
 
 async def test_a_restarted_server_goes_on_at_once(node, servers, pricing, tmp_path):
     first = await servers.start(node)
@@ -29,11 +32,10 @@ async def test_a_restarted_server_goes_on_at_once(node, servers, pricing, tmp_pa
     await check_sums(first, batch)
 
 
+@SEVERAL_SERVERS
 async def test_a_dead_servers_lines_run_elsewhere_and_its_late_answers_cost_nothing(
-    node, other_node, database_kind, servers, pricing, tmp_path, clock
+    node, other_node, servers, pricing, tmp_path, clock
 ):
-    if database_kind == "sqlite":
-        pytest.skip("SQLite has one server")
     first = await servers.start(node)
     # Its answers are on its disk only: it dies before it ships them.
     first.ledger.ship = _never  # type: ignore[method-assign]
@@ -58,9 +60,8 @@ async def _never() -> None:
     raise RegistryUnavailable("cut off")
 
 
-async def test_two_servers_share_a_batch(node, other_node, database_kind, servers, pricing, tmp_path):
-    if database_kind == "sqlite":
-        pytest.skip("SQLite has one server")
+@SEVERAL_SERVERS
+async def test_two_servers_share_a_batch(node, other_node, servers, pricing, tmp_path):
     first, second = await servers.start(node), await servers.start(other_node)
     for server in (first, second):
         server.engine.may.clear()
@@ -119,9 +120,8 @@ async def test_a_chunk_that_could_not_be_given_back_is_given_back_later(node, se
     assert (await until_state(node.database, batch.id, *FINAL)).completed == 5
 
 
-async def test_a_batch_with_a_width_runs_on_one_server(node, other_node, database_kind, servers, pricing, tmp_path):
-    if database_kind == "sqlite":
-        pytest.skip("SQLite has one server")
+@SEVERAL_SERVERS
+async def test_a_batch_with_a_width_runs_on_one_server(node, other_node, servers, pricing, tmp_path):
     first, second = await servers.start(node), await servers.start(other_node)
     batch = await created(first, pricing, mixed(60), await versions(node), at_once=5, width=2, folder=tmp_path)
     assert (await until_state(node.database, batch.id, *FINAL)).completed == 60
