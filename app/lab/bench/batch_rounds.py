@@ -20,6 +20,8 @@ METRICS: Mapping[str, Metric] = {
     "seconds": Metric("seconds", 1),
     "start_s": Metric("engine start, s", 1),
     "loads": Metric("adapter loads", 0),
+    "api_cpu_ms": Metric("CPU time of the API process per line, ms", 2),
+    "engine_cpu_ms": Metric("CPU time of the engine's processes per line, ms", 2),
     "server_mib": Metric("peak memory of the engine's processes, MiB", 0),
     "client_mib": Metric("peak memory of the client, MiB", 0),
     "lost": Metric("lines lost", 0),

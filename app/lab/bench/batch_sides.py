@@ -11,10 +11,11 @@
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from app.lab.bench import cold, commands, rivals
 from app.lab.bench.batch_lines import Line, by_adapter, compare, extrapolated_s, read_results, write_lines
@@ -108,8 +109,9 @@ def measure_kill(
     key = make_key(server, "kill")
     source, target, log = (folder / f"kill.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
+    earlier = {batch["id"] for batch in _batches(server, key)}
     with commands.started(_batch_run(server, key, source, target), log=log) as command:
-        _wait_for_half(server, key, len(lines), command)
+        _wait_for_half(server, key, len(lines), command, earlier=earlier)
         server.kill()
         with rivals.tenora_again(server, base, folder=folder, settings=settings) as again:
             command.wait()
@@ -179,12 +181,14 @@ def _on_server(server: Server, lines: Sequence[Line], folder: Path, arguments: A
     source, target, log = (folder / f"{key.id}.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
     server.reset_peak()
-    loads = _loads(server)
+    loads, api_s, engine_s = _loads(server), server.cpu_s(), server.children_cpu_s()
     finished = commands.run(arguments(key, source, target), log=log)
     return {
         "lines_per_s": len(lines) / finished.seconds,
         "seconds": finished.seconds,
         "loads": _loads(server) - loads,
+        "api_cpu_ms": 1000 * (server.cpu_s() - api_s) / len(lines),
+        "engine_cpu_ms": 1000 * (server.children_cpu_s() - engine_s) / len(lines),
         "server_mib": server.peak_bytes() / _MIB,
         "client_mib": finished.peak_bytes / _MIB,
         **_books(server, key, lines, target),
@@ -196,16 +200,25 @@ def _batch_run(server: Server, key: Key, source: Path, target: Path) -> list[str
     return ["tenora_client", "batch", "run", str(source), *options]
 
 
-def _wait_for_half(server: Server, key: Key, lines: int, command: Command) -> None:
-    with Api(server.url, key.text) as api:
-        while not command.has_ended:
-            batches = api.call("GET", "/v1/batches")["data"]
-            # The total is 0 until the lines are validated.
-            counts = batches[0]["request_counts"] if batches else {"completed": 0}
-            if counts["completed"] >= lines / 2:
-                return
-            time.sleep(_POLL_S)
+def _wait_for_half(server: Server, key: Key, lines: int, command: Command, *, earlier: Collection[str]) -> None:
+    """Wait until half of the lines of the command's batch are done.
+
+    Args:
+        earlier: ids of the tenant's batches before it.
+    """
+    while not command.has_ended:
+        completed = (one["request_counts"]["completed"] for one in _batches(server, key) if one["id"] not in earlier)
+        if any(count >= lines / 2 for count in completed):
+            return
+        time.sleep(_POLL_S)
     raise NotMeasured("The batch ended before half of its lines were seen as done. Give more --lines.")
+
+
+def _batches(server: Server, key: Key) -> list[dict[str, Any]]:
+    """List the newest batches of the key's tenant."""
+    with Api(server.url, key.text) as api:
+        batches: list[dict[str, Any]] = api.call("GET", "/v1/batches?limit=100")["data"]
+        return batches
 
 
 def _loads(server: Server) -> float:
