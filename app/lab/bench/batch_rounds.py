@@ -18,6 +18,9 @@ from app.lab.bench.timeline import NotMeasured
 METRICS: Mapping[str, Metric] = {
     "lines_per_s": Metric("lines/s", 1),
     "seconds": Metric("seconds", 1),
+    "validation_s": Metric("of them, validation of the lines", 0),
+    "lines_s": Metric("of them, run of the lines", 0),
+    "files_s": Metric("of them, result files", 0),
     "start_s": Metric("engine start, s", 1),
     "loads": Metric("adapter loads", 0),
     "api_cpu_ms": Metric("CPU time of the API process per line, ms", 2),

@@ -76,7 +76,15 @@ def measure_batch(server: Server, lines: Sequence[Line], folder: Path) -> dict[s
     Raises:
         ServerFailed: the command failed.
     """
-    return _on_server(server, lines, folder, lambda key, source, target: _batch_run(server, key, source, target))
+    figures = _on_server(server, lines, folder, lambda key, source, target: _batch_run(server, key, source, target))
+    return figures | phases(_batches(server, make_key(server, "reader"))[0])
+
+
+def phases(batch: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of the phases of a completed batch. Their limits are whole seconds."""
+    times = [float(batch[f"{name}_at"]) for name in ("created", "in_progress", "finalizing", "completed")]
+    names = ("validation_s", "lines_s", "files_s")
+    return {name: end - begin for name, (begin, end) in zip(names, itertools.pairwise(times), strict=True)}
 
 
 def measure_clients(server: Server, lines: Sequence[Line], folder: Path) -> dict[str, float]:

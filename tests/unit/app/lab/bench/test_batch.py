@@ -20,6 +20,7 @@ from app.lab.bench.batch_lines import (
     write_lines,
 )
 from app.lab.bench.batch_rounds import METRICS, STREAM_METRICS, Round, RoundsFile, panels, ratios, table
+from app.lab.bench.batch_sides import phases
 from app.lab.bench.open_loop import NOT_SENT, Run, Sample
 from app.lab.bench.timeline import NotMeasured
 
@@ -130,6 +131,11 @@ def test_rounds_of_another_measurement_are_not_mixed(tmp_path):
     RoundsFile(path, {"date": "first", "commit": "a", "seed": 1}).add(round_of("batch", 1, 200))
     with pytest.raises(NotMeasured, match="another measurement: commit, seed differ"):
         RoundsFile(path, {"date": "first", "commit": "b", "seed": 2})
+
+
+def test_phases_of_a_batch_are_those_between_its_times():
+    times = {"created_at": 100, "in_progress_at": 104, "finalizing_at": 160, "completed_at": 161}
+    assert phases({"id": "batch_1", "expired_at": None, **times}) == {"validation_s": 4, "lines_s": 56, "files_s": 1}
 
 
 def test_requests_outside_of_the_batch_do_not_count():
