@@ -23,7 +23,7 @@ METRICS: Mapping[str, Metric] = {
     "files_s": Metric("of them, result files", 0),
     "start_s": Metric("engine start, s", 1),
     "loads": Metric("adapter loads", 0),
-    "api_cpu_ms": Metric("CPU time of the API process per line, ms", 2),
+    "api_cpu_ms": Metric("CPU time of the API process, or of the one that calls generate, per line, ms", 2),
     "engine_cpu_ms": Metric("CPU time of the engine's processes per line, ms", 2),
     "server_mib": Metric("peak memory of the engine's processes, MiB", 0),
     "client_mib": Metric("peak memory of the client, MiB", 0),

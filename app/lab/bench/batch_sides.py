@@ -143,6 +143,8 @@ def measure_generate(engine: Engine, lines: Sequence[Line], folder: Path) -> dic
         "lines_per_s": len(lines) / seconds["seconds"],
         "seconds": seconds["seconds"],
         "start_s": seconds["start_s"],
+        "api_cpu_ms": 1000 * seconds["own_cpu_s"] / len(lines),
+        "engine_cpu_ms": 1000 * seconds["engine_cpu_s"] / len(lines),
         "server_mib": finished.peak_bytes / _MIB,
         **compare(lines, read_results(target)),
     }
