@@ -20,8 +20,9 @@ TIMEOUT_S = 900
 
 def bench(home: Path, demo: Demo, *options: str) -> dict[str, dict[str, Any]]:
     """Run one quick round, and return the metrics of each side."""
-    (home / "bench").mkdir()
-    (home / "bench" / "demo").symlink_to(demo.base.parent)
+    if not (home / "bench").exists():
+        (home / "bench").mkdir()
+        (home / "bench" / "demo").symlink_to(demo.base.parent)
     out = home / "result.json"
     command = [TENORA, "server", "bench", "batch", "--quick", "--out", str(out), *options]
     environment = {**os.environ, "TENORA_HOME": str(home)}
@@ -48,3 +49,5 @@ def test_interactive_requests_are_measured_alone_and_during_a_batch(trained_demo
     assert list(figures) == ["alone", "during the batch"]
     assert all(0 < one["ttft_p50_ms"] <= one["ttft_max_ms"] for one in figures.values())
     assert figures["during the batch"]["lines_done"] > 0
+    # The file has every round, so the same command measures nothing.
+    assert bench(tmp_path, trained_demo, "--interactive") == figures
