@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import openai
 import pytest
@@ -12,7 +12,7 @@ from openai.types import Batch
 
 from tests.support.server import Server, until
 
-CHAT = "/v1/chat/completions"
+CHAT: Final = "/v1/chat/completions"
 _PATIENCE_S = 300
 #: Lines that a batch with a width of one does not finish before the test goes on.
 MANY = 2_000

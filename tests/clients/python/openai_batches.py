@@ -3,12 +3,12 @@
 import json
 import os
 import time
-from typing import Any
+from typing import Any, Final
 
 import openai
 
-CHAT = "/v1/chat/completions"
-FINAL = ("completed", "failed", "expired", "cancelled")
+CHAT: Final = "/v1/chat/completions"
+ENDS = ("completed", "failed", "expired", "cancelled")
 _POLL_S = 0.2
 _PATIENCE_S = 300
 _PART_BYTES = 2**20
@@ -38,7 +38,7 @@ def begin(client: openai.OpenAI, file_id: str, **options: Any) -> Any:
 def poll(client: openai.OpenAI, batch: Any, *states: str) -> Any:
     deadline = time.monotonic() + _PATIENCE_S
     while (batch := client.batches.retrieve(batch.id)).status not in states:
-        assert batch.status not in FINAL, batch
+        assert batch.status not in ENDS, batch
         assert time.monotonic() < deadline, batch
         time.sleep(_POLL_S)
     return batch

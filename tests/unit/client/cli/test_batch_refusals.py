@@ -201,8 +201,8 @@ def test_a_model_that_the_key_may_not_use(
         assert told == [f"- Line 2: {message}", NO_LINE_RAN]
         answer = refused(create(api, upload(api, line()).json()["id"], tenora={"model": "margins"}))
         assert answer == (403, "insufficient_scope", message)
-        [told] = run(tenora, key, path, line(), "--model", "margins", exit_code=1)
-        assert told.startswith(f"{message[:-1]} (403, request ")
+        [refusal] = run(tenora, key, path, line(), "--model", "margins", exit_code=1)
+        assert refusal.startswith(f"{message[:-1]} (403, request ")
 
 
 def test_a_file_of_another_tenant(
