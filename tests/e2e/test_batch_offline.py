@@ -104,6 +104,24 @@ def test_an_interrupt_says_how_to_go_on(home: Path, trained_demo: Demo, tmp_path
     assert len(out.read_text().splitlines()) == 201
 
 
+def test_an_interrupt_cancels_on_demand(home: Path, trained_demo: Demo, tmp_path: Path) -> None:
+    path, out, before = tmp_path / "in.jsonl", tmp_path / "out.jsonl", answered(home)
+    path.write_text('{"prompt": "How much is tea?"}\n' * LINES)
+    arguments = (str(path), "-o", str(out), "--model", "pricing", "--width", "1", "--cancel-on-interrupt")
+    with start(home, trained_demo.base, *arguments) as process:
+        until(lambda: answered(home) > before or process.poll() is not None, _COMMAND_S)
+        process.send_signal(signal.SIGINT)
+        _, stderr = ended(process, 1)
+    assert "Cancelling the batch batch_" in stderr
+    lines = records(out)
+    assert [line["custom_id"] for line in lines] == [f"line-{n}" for n in range(1, LINES + 1)]
+    codes = [line["error"] and line["error"]["code"] for line in lines]
+    assert set(codes) == {None, "batch_cancelled"}
+    assert codes.count(None) == answered(home) - before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert not processes_of(home)
+
+
 def test_a_home_in_use_is_refused(home: Path, trained_demo: Demo, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("hi\n")
     with exclusive(home):

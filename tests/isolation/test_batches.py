@@ -68,15 +68,23 @@ def test_another_tenants_file_is_like_one_that_does_not_exist(site: Site, victim
 
 
 def test_an_adapter_that_is_not_shared_is_like_one_that_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
-    names = [f"{victim.slug}/prices", f"{victim.slug}/prices:default", f"{victim.slug}/prices@1", "unknown/prices"]
-    batch = validated(attacker, create(attacker, [line(n, model=name) for n, name in enumerate(names)])["id"])
+    forms = ["{}/prices", "{}/prices:default", "{}/prices@1", "{}/prices@7"]
+    foreign, absent = ([form.format(slug) for form in forms] for slug in (victim.slug, "unknown"))
+    batch = validated(
+        attacker, create(attacker, [line(n, model=name) for n, name in enumerate(foreign + absent)])["id"]
+    )
     assert batch["status"] == "failed"
-    messages = [problem["message"] for problem in batch["errors"]["data"]]
-    assert messages == [f"There is no model {name!r}." for name in names]
+    problems = [(problem["code"], problem["param"], problem["message"]) for problem in batch["errors"]["data"]]
+    assert problems[4:] == [("not_found", "body.model", "There is no model 'unknown/prices'.")] * len(forms)
+    assert [(*rest, text.replace(victim.slug, "unknown")) for *rest, text in problems[:4]] == problems[4:]
     body = {"input_file_id": batch["input_file_id"], "endpoint": CHAT, "completion_window": "24h"}
-    for name in names:
+    for name in foreign + absent:
+        told = (404, f"There is no model {name.partition(':')[0].partition('@')[0]!r}.")
         answer = attacker.post("/v1/batches", json=body | {"tenora": {"model": name}})
-        assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"There is no model {name!r}.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == told
+        # A batch says no more than the route.
+        chat = attacker.post(CHAT, json=line(1, model=name)["body"])
+        assert (chat.status_code, chat.json()["error"]["message"]) == told
 
 
 def test_refused_names_in_lines_are_in_the_audit_trail(tmp_path: Path) -> None:
