@@ -49,6 +49,13 @@ def ended(process: subprocess.Popen[str], exit_code: int = 0) -> tuple[str, str]
     return stdout, stderr
 
 
+def only_messages(stderr: str) -> bool:
+    """Return whether stderr has the command's messages and nothing that a library logs."""
+    ours = ("Starting the engine", "Lines to run", "Going on with", "Cancelling the batch", "batch_")
+    rest = [line for line in stderr.splitlines() if not line.startswith(ours)]
+    return all(line.startswith("error: ") or "lines have an answer" in line for line in rest)
+
+
 def one(home: Path, query: str) -> int:
     """Return the number that a query of the registry gives."""
     database = sqlite3.connect(f"file:{home / 'tenora.db'}?mode=ro", uri=True, timeout=10)
@@ -79,6 +86,7 @@ def test_a_run_killed_at_half_ends_with_every_line(home: Path, trained_demo: Dem
 
     _, stderr = ended(start(home, trained_demo.base, *arguments))
     assert "Going on with the batch batch_" in stderr
+    assert only_messages(stderr), stderr
     lines = records(out)
     assert [line["custom_id"] for line in lines] == [f"line-{n}" for n in range(1, LINES + 1)]
     assert {line["tenora"]["version"] for line in lines} == {"pricing@1"}
@@ -113,6 +121,7 @@ def test_an_interrupt_cancels_on_demand(home: Path, trained_demo: Demo, tmp_path
         process.send_signal(signal.SIGINT)
         _, stderr = ended(process, 1)
     assert "Cancelling the batch batch_" in stderr
+    assert only_messages(stderr), stderr
     lines = records(out)
     assert [line["custom_id"] for line in lines] == [f"line-{n}" for n in range(1, LINES + 1)]
     codes = [line["error"] and line["error"]["code"] for line in lines]

@@ -75,11 +75,13 @@ def test_an_adapter_that_is_not_shared_is_like_one_that_does_not_exist(victim: U
     )
     assert batch["status"] == "failed"
     problems = [(problem["code"], problem["param"], problem["message"]) for problem in batch["errors"]["data"]]
-    assert problems[4:] == [("not_found", "body.model", "There is no model 'unknown/prices'.")] * len(forms)
+    assert problems[4:] == [
+        ("not_found", "body.model", f"There is no model {name.removesuffix(':default')!r}.") for name in absent
+    ]
     assert [(*rest, text.replace(victim.slug, "unknown")) for *rest, text in problems[:4]] == problems[4:]
     body = {"input_file_id": batch["input_file_id"], "endpoint": CHAT, "completion_window": "24h"}
     for name in foreign + absent:
-        told = (404, f"There is no model {name.partition(':')[0].partition('@')[0]!r}.")
+        told = (404, f"There is no model {name.removesuffix(':default')!r}.")
         answer = attacker.post("/v1/batches", json=body | {"tenora": {"model": name}})
         assert (answer.status_code, answer.json()["error"]["message"]) == told
         # A batch says no more than the route.

@@ -51,8 +51,8 @@ class BatchProgress:
         tokens_s, left_s = self._speed(done, batch.usage.output_tokens, counts.total)
         shown = (self._label or batch.id) if stage == "running" else stage
         if self._task is None:
+            self._task = self._bar.add_task(clean(shown), total=None, failed="", speed="", left="")
             self._bar.start()
-            self._task = self._bar.add_task("", total=None, failed="", speed="", left="")
         self._bar.update(
             self._task,
             description=clean(shown),
