@@ -8,9 +8,11 @@ import pytest
 from app.database import batch_chunks, files
 from app.domain.batches import BatchState, line_request_id
 from app.domain.errors import InvalidRequest
-from app.engine.port import EngineRequest
+from app.engine.port import Endpoint, EngineRequest
 from app.engine.status import EngineState
+from app.scheduling.batch_pace import SHARED_S
 from tests.support import batches as support
+from tests.support import limit_requests
 from tests.support.batch_runs import FINAL, check_sums, mixed, versions
 from tests.support.batches import content, created, line, until, until_state
 
@@ -88,6 +90,21 @@ async def test_an_error_that_no_rule_covers_ends_after_three_attempts(node, serv
     (error,) = await content(server, ended, ended.error_file_id)
     assert (error["custom_id"], error["error"]["code"]) == ("row 1", "internal_error")
     assert server.engine.asked[line_request_id(batch.id, 2)] == 3
+
+
+async def test_lines_leave_half_of_the_window_while_other_requests_come(node, servers, pricing, tmp_path):
+    server = await servers.start(node)
+    other = await limit_requests.caller_of(node, (await support.owner(node, "stock")).slug)
+    await server.inference.complete(other, "one", Endpoint.COMPLETIONS, {"model": "demo", "prompt": "p"})
+    server.engine.may.clear()
+    batch = await created(server, pricing, mixed(100), await versions(node), folder=tmp_path)
+    await until(node.database, batch.id, lambda _: server.engine.running == support.WINDOW // 2)
+    await server.runner.looked()
+    assert server.engine.running == support.WINDOW // 2
+    server.inference.requested_at -= SHARED_S
+    await until(node.database, batch.id, lambda _: server.engine.running == support.WINDOW)
+    server.engine.may.set()
+    assert (await until_state(node.database, batch.id, *FINAL)).completed == 100
 
 
 async def test_no_line_starts_while_no_engine_runs(node, servers, pricing, tmp_path):

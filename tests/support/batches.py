@@ -30,6 +30,7 @@ from app.services.limits.shared import SharedAccounts
 from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.blobs import BlobService
 from app.services.serving.checked_bodies import BodyChecks
+from app.services.serving.inference import InferenceService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
@@ -128,6 +129,7 @@ class Server:
     engine: AnsweringEngine = field(default_factory=AnsweringEngine)
     lost_s: float = 30.0
     runner: WatchedRunner = field(init=False)
+    inference: InferenceService = field(init=False)
     ledger: Ledger = field(init=False)
     contents: FileContents = field(init=False)
     accounts: Accounts = field(init=False)
@@ -150,7 +152,7 @@ class Server:
             else MemoryAccounts(node.database, clock=node.clock)
         )
         await self.accounts.restore()
-        inference = inference_service(node, self.engine, settings, ledger=self.ledger, accounts=self.accounts)
+        self.inference = inference_service(node, self.engine, settings, ledger=self.ledger, accounts=self.accounts)
         checks = BodyChecks(settings, PromptTokens(None, context=64))
         finisher = Finisher(
             node.database, self.store, self.contents, node=self.identity, lease_s=60.0, clock=node.clock
@@ -158,12 +160,13 @@ class Server:
         self.runner = WatchedRunner(
             node.database,
             self.engine,
-            LineRunner(inference, checks, weight=0.01),
+            LineRunner(self.inference, checks, weight=0.01),
             finisher,
             self.contents,
             self.ledger,
             node=self.identity,
             lost_s=self.lost_s,
+            window_share=0.5,
             clock=node.clock,
         )
         await self.runner.open()

@@ -1,8 +1,11 @@
 """Dispatch of lines: start them while there is room, and act on their outcomes."""
 
+import time
+
 from app.domain.batches import LinePlace
 from app.engine.port import Status
 from app.engine.status import EngineState
+from app.scheduling.batch_pace import most_lines
 from app.scheduling.batch_turns import next_line
 from app.services.batches.chunk_runs import ChunkRun
 from app.services.batches.completion import Completion
@@ -13,13 +16,17 @@ from app.services.batches.workload import BatchRun, Workload
 
 
 def line_window(engine: Status) -> int:
-    """Return how many lines may be in flight at once, of all batches together; 0 while no engine runs."""
+    """Return the number of sequences in the engine; 0 while none runs."""
     status = engine.status()
     return status.window if status.state is EngineState.READY else 0
 
 
 class LineDispatcher:
-    """Dispatcher of the lines in the chunks that this server holds."""
+    """Dispatcher of the lines in the chunks that this server holds.
+
+    Args:
+        share: part of the engine's window for lines while other requests come.
+    """
 
     def __init__(
         self,
@@ -29,7 +36,10 @@ class LineDispatcher:
         failures: LineFailures,
         completion: Completion,
         counts: Counts,
+        *,
+        share: float,
     ) -> None:
+        self._share = share
         self._workload, self._engine, self._lines, self._failures = workload, engine, lines, failures
         self._completion, self._counts = completion, counts
 
@@ -37,13 +47,14 @@ class LineDispatcher:
         """Start lines while there is room."""
         if self._workload.leaving or not (window := line_window(self._engine)):
             return
+        most = most_lines(window, share=self._share, idle_s=time.monotonic() - self._lines.requested_at)
         tenants = self._workload.runnable()
         chunks = [chunk for chunk in self._workload.chunks.values() if chunk.source is not None and not chunk.closing]
         in_flight = self._workload.in_flight()
         total = in_flight.total()
         room = {batch_id: self._workload.room(batch_id, in_flight) for batch_id in tenants}
         hands = {chunk.key: chunk.in_hand for chunk in chunks}
-        while total < window:
+        while total < most:
             choice = next_line(hands.values(), tenants=tenants, room=room)
             if choice is None:
                 return

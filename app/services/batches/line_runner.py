@@ -102,6 +102,11 @@ class LineRunner:
     def __init__(self, inference: InferenceService, checks: BodyChecks, *, weight: float) -> None:
         self._inference, self._checks, self._weight = inference, checks, weight
 
+    @property
+    def requested_at(self) -> float:
+        """Time of the server's last request that is not a line, by ``time.monotonic``."""
+        return self._inference.requested_at
+
     async def run(self, caller: Caller, endpoint: str, chunk: Chunk, place: LinePlace, source: Path) -> Outcome:
         """Run one line once. A cancelled line leaves either a durable answer or nothing.
 

@@ -57,6 +57,7 @@ class BatchRunner:
     Args:
         node: id of this server.
         lost_s: seconds after which another server takes over the chunks of a server that no longer renews its leases.
+        window_share: part of the engine's window for lines while other requests come.
 
     Attributes:
         workload: batches and chunks that are here.
@@ -73,6 +74,7 @@ class BatchRunner:
         *,
         node: str,
         lost_s: float,
+        window_share: float,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,7 +84,9 @@ class BatchRunner:
         self._leases = ChunkLeases(database, node=node, lost_s=lost_s, clock=clock)
         self._failures = LineFailures(database)
         self._completion = Completion(self.workload, self._failures, ledger, finisher, advanced=self._chunk_advanced)
-        self._dispatcher = LineDispatcher(self.workload, engine, lines, self._failures, self._completion, self.counts)
+        self._dispatcher = LineDispatcher(
+            self.workload, engine, lines, self._failures, self._completion, self.counts, share=window_share
+        )
         self._claims = ChunkClaims(self.workload, database, engine, self._leases, finisher, contents, self._completion)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

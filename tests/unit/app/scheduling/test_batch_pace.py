@@ -1,9 +1,9 @@
-"""Pace of a batch: refusals lower it, ends of lines raise it, and it never stands still for long."""
+"""Pace of batches: refusals lower it, ends of lines raise it, and lines leave room for other requests."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling.batch_pace import LEAST_S, MOST_S, BatchPace
+from app.scheduling.batch_pace import LEAST_S, MOST_S, SHARED_S, BatchPace, most_lines
 
 
 def test_without_refusals_only_the_width_bounds_it():
@@ -63,3 +63,16 @@ def test_it_keeps_the_width_and_always_goes_on(width, events):
         if width is not None:
             assert in_flight + pace.room(in_flight, now) <= max(width, in_flight)
     assert pace.room(0, now + MOST_S) >= 1
+
+
+@given(st.integers(1, 4096), st.floats(0.001, 1), st.floats(0, 100))
+def test_lines_leave_a_part_of_the_window_to_others(window, share, idle_s):
+    most = most_lines(window, share=share, idle_s=idle_s)
+    assert 1 <= most <= window
+    assert most == window if idle_s >= SHARED_S else most <= max(1, window * share)
+
+
+def test_a_server_without_other_requests_gives_lines_the_whole_window():
+    assert most_lines(64, share=0.5, idle_s=float("inf")) == 64
+    assert most_lines(64, share=0.5, idle_s=0.0) == 32
+    assert most_lines(1, share=0.5, idle_s=0.0) == 1
