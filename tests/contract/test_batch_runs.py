@@ -138,7 +138,10 @@ async def test_a_version_that_disappears_fails_its_own_lines_only(node, servers,
 @pytest.mark.parametrize("width", [1, 3])
 async def test_width_caps_the_lines_in_flight(node, servers, pricing, tmp_path, width):
     server = await servers.start(node)
+    server.engine.may.clear()
     batch = await created(server, pricing, mixed(20), await versions(node), at_once=4, width=width, folder=tmp_path)
+    await until(node.database, batch.id, lambda _: server.engine.running == width)
+    server.engine.may.set()
     ended = await until_state(node.database, batch.id, *FINAL)
     assert ended.completed == 20
     assert server.engine.most == width
