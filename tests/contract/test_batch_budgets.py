@@ -97,7 +97,7 @@ async def test_a_shared_adapters_budget_blocks_as_a_request_is_refused(node, ser
 
 
 @pytest.mark.parametrize("limits", [None, {"tokens_per_day": 0}, {"tokens_per_day": 34}, {"cost_per_month": "0.00001"}])
-async def test_the_check_of_a_batch_says_nothing_of_a_shared_adapters_budget(node, tmp_path, limits):
+async def test_the_check_hides_the_budget_of_a_shared_adapter(node, tmp_path, limits):
     """A comparison would tell the rest of the budget, to the token, to a caller that uses nothing."""
     here = BatchNode(node, tmp_path)
     caller = await here.caller("pricing")
@@ -111,7 +111,7 @@ async def test_the_check_of_a_batch_says_nothing_of_a_shared_adapters_budget(nod
     await here.close()
 
 
-async def test_the_check_of_a_batch_says_the_budget_of_its_tenants_adapter(node, tmp_path):
+async def test_the_check_tells_the_budget_of_the_tenants_adapter(node, tmp_path):
     here = BatchNode(node, tmp_path)
     await here.caller("pricing")
     await share_with_budget(node, {"tokens_per_day": 34})

@@ -92,7 +92,7 @@ async def test_an_error_that_no_rule_covers_ends_after_three_attempts(node, serv
     assert server.engine.asked[line_request_id(batch.id, 2)] == 3
 
 
-async def test_lines_leave_half_of_the_window_while_other_requests_come(node, servers, pricing, tmp_path):
+async def test_lines_leave_half_of_the_window_to_other_requests(node, servers, pricing, tmp_path):
     server = await servers.start(node)
     other = await limit_requests.caller_of(node, (await support.owner(node, "stock")).slug)
     await server.inference.complete(other, "one", Endpoint.COMPLETIONS, {"model": "demo", "prompt": "p"})

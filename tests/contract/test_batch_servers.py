@@ -33,7 +33,7 @@ async def test_a_restarted_server_goes_on_at_once(node, servers, pricing, tmp_pa
 
 
 @SEVERAL_SERVERS
-async def test_a_dead_servers_lines_run_elsewhere_and_its_late_answers_cost_nothing(
+async def test_late_answers_of_a_dead_server_cost_nothing(
     node, other_node, servers, pricing, tmp_path, clock
 ):
     first = await servers.start(node)
@@ -91,7 +91,7 @@ async def test_a_batch_with_a_width_outlives_its_leases(node, servers, pricing, 
     assert max(server.engine.asked.values()) == 1
 
 
-async def test_a_clock_that_jumps_within_the_window_starts_no_line_twice(node, servers, pricing, tmp_path, clock):
+async def test_a_jump_of_the_clock_starts_no_line_twice(node, servers, pricing, tmp_path, clock):
     server = await servers.start(node)
     server.engine.may.clear()
     batch = await created(server, pricing, mixed(60), await versions(node), at_once=5, folder=tmp_path)
@@ -105,7 +105,7 @@ async def test_a_clock_that_jumps_within_the_window_starts_no_line_twice(node, s
     await check_sums(server, batch)
 
 
-async def test_a_chunk_that_could_not_be_given_back_is_given_back_later(node, servers, pricing, tmp_path):
+async def test_a_chunk_that_stays_leased_is_given_back_later(node, servers, pricing, tmp_path):
     server = await servers.start(node, lost_s=0.6)
     # As after a claim whose release did not reach the database.
     server.engine.state = EngineState.RESTARTING

@@ -393,7 +393,7 @@ async def test_cancelling(here: BatchNode, caller: Caller) -> None:
     assert (await here.found(waiting)).state is BatchState.CANCELLED
 
 
-async def test_a_revoked_key_cancels_its_batches_and_an_expired_one_does_not(here: BatchNode, caller: Caller) -> None:
+async def test_a_revoked_key_cancels_its_batches_an_expired_one_not(here: BatchNode, caller: Caller) -> None:
     revoked, rotated = await here.caller("pricing"), await here.caller("pricing")
     content = jsonl([line(1)])
     running, kept = await here.admitted(revoked, content), await here.create(rotated, content)

@@ -44,7 +44,7 @@ def test_every_side_answers_every_line(trained_demo: Demo, tmp_path: Path) -> No
     assert all(one["lines_per_s"] > 0 for side, one in figures.items() if "killed" not in side)
 
 
-def test_interactive_requests_are_measured_alone_and_during_a_batch(trained_demo: Demo, tmp_path: Path) -> None:
+def test_requests_are_measured_alone_and_during_a_batch(trained_demo: Demo, tmp_path: Path) -> None:
     figures = bench(tmp_path, trained_demo, "--interactive")
     assert list(figures) == ["alone", "during the batch"]
     assert all(0 < one["ttft_p50_ms"] <= one["ttft_max_ms"] for one in figures.values())

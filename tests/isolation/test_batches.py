@@ -67,7 +67,7 @@ def test_another_tenants_file_is_like_one_that_does_not_exist(site: Site, victim
     assert answers[0][0] == 404
 
 
-def test_an_adapter_that_is_not_shared_is_like_one_that_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
+def test_an_adapter_that_is_not_shared_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
     forms = ["{}/prices", "{}/prices:default", "{}/prices@1", "{}/prices@7"]
     foreign, absent = ([form.format(slug) for form in forms] for slug in (victim.slug, "unknown"))
     batch = validated(

@@ -76,7 +76,7 @@ def test_lines_leave_a_part_of_the_window_to_others(window, share, idle_s):
     assert most == window if idle_s >= SHARED_S else most <= max(1, window * share)
 
 
-def test_a_server_without_other_requests_gives_lines_the_whole_window():
+def test_without_other_requests_lines_get_the_whole_window():
     assert most_lines(64, share=0.5, idle_s=float("inf")) == 64
     assert most_lines(64, share=0.5, idle_s=0.0) == 32
     assert most_lines(1, share=0.5, idle_s=0.0) == 1

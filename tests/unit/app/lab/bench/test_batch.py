@@ -82,7 +82,7 @@ def test_a_refused_line_is_lost_and_not_charged():
     assert figures == {"lost": 2, "double": 0, "charged_twice": 0, "tokens_off": 0}
 
 
-def test_a_line_that_is_charged_twice_is_seen_in_requests_and_tokens():
+def test_a_double_charge_is_seen_in_requests_and_tokens():
     lines = lines_of(3)
     figures = compare(lines, [answer(line) for line in lines], charged([*lines, lines[0]]))
     assert (figures["charged_twice"], figures["tokens_off"]) == (1, 10 + lines[0].output_tokens)
