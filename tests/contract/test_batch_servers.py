@@ -33,9 +33,7 @@ async def test_a_restarted_server_goes_on_at_once(node, servers, pricing, tmp_pa
 
 
 @SEVERAL_SERVERS
-async def test_late_answers_of_a_dead_server_cost_nothing(
-    node, other_node, servers, pricing, tmp_path, clock
-):
+async def test_late_answers_of_a_dead_server_cost_nothing(node, other_node, servers, pricing, tmp_path, clock):
     first = await servers.start(node)
     # Its answers are on its disk only: it dies before it ships them.
     first.ledger.ship = _never  # type: ignore[method-assign]
