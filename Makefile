@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types
+.PHONY: serve test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types console
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -52,6 +52,9 @@ client-code: environment  ## write client/tenora_client/_sync from _async
 
 client-types: environment  ## write client/tenora_client/types.py from the OpenAPI document; make test-clients installs the generator
 	$(BIN)/python -m deploy.client.types
+
+console: environment  ## build app/console/static from app/console/web, with Node from PyPI and the packages of its lock
+	$(BIN)/python -m deploy.console.build
 
 bench: environment  ## Tenora against vLLM's own server, side by side
 	$(BIN)/tenora server bench overhead $(BENCH_ARGS)

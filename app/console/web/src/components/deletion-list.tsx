@@ -1,0 +1,98 @@
+import { useState } from "react";
+import type { Schemas } from "../api/client";
+import { NONE, time } from "../lib/format";
+import { Badge } from "./badge";
+import { Dialog } from "./dialog";
+import { Empty } from "./empty";
+import { Facts } from "./facts";
+import { type PageOf, Paged, usePages } from "./paged";
+import { Table } from "./table";
+
+type Deletion = Schemas["Deletion"];
+
+interface Props {
+  queryKey: readonly unknown[];
+  list: (cursor: string | undefined) => Promise<PageOf<Deletion>>;
+  command: string;
+}
+
+const POLL_MS = 5_000;
+
+/** Deletions with their proof: when each copy was verified as gone. */
+export function DeletionList({ queryKey, list, command }: Props) {
+  const [open, setOpen] = useState<Deletion | null>(null);
+  const query = usePages(["deletions", ...queryKey], list, POLL_MS);
+  return (
+    <>
+      <Paged query={query}>
+        {(deletions) =>
+          deletions.length === 0 ? (
+            <Empty title="Nothing was deleted" command={command}>
+              <p>Each deletion of an adapter, a version or a file leaves its proof here.</p>
+            </Empty>
+          ) : (
+            <Table
+              caption="Deletions"
+              rows={deletions}
+              rowKey={(deletion) => deletion.id}
+              columns={[
+                { head: "Deleted", cell: (deletion) => deletion.subject },
+                { head: "Tenant", cell: (deletion) => deletion.tenant ?? NONE },
+                { head: "State", cell: (deletion) => <Badge state={deletion.state} /> },
+                { head: "Requested", cell: (deletion) => `${time(deletion.requested_at)} by ${deletion.requested_by}` },
+                { head: "Finished", cell: (deletion) => time(deletion.finished_at) },
+                {
+                  head: "Proof",
+                  cell: (deletion) => (
+                    <button type="button" className="small" aria-label={`Proof for ${deletion.subject}`} onClick={() => setOpen(deletion)}>
+                      Show
+                    </button>
+                  ),
+                },
+              ]}
+            />
+          )
+        }
+      </Paged>
+      {open !== null && <Proof deletion={open} onClose={() => setOpen(null)} />}
+    </>
+  );
+}
+
+function Proof({ deletion, onClose }: { deletion: Deletion; onClose: () => void }) {
+  return (
+    <Dialog title={`Proof: ${deletion.subject}`} onClose={onClose}>
+      <Facts
+        facts={[
+          ["Report", <code>{deletion.id}</code>],
+          ["Gone from lists", time(deletion.listings_gone_at)],
+          ["Held by an alias, canary or pin", deletion.forced ? "yes, taken away" : "no"],
+          ["Finished", time(deletion.finished_at)],
+        ]}
+      />
+      <Table
+        caption="Servers"
+        showCaption
+        rows={deletion.nodes}
+        rowKey={(node) => node.node}
+        columns={[
+          { head: "Server", cell: (node) => node.name ?? node.node },
+          { head: "Answers", cell: (node) => (node.reachable ? "yes" : "no") },
+          { head: "Gone from the engine", cell: (node) => time(node.engine_gone_at) },
+          { head: "Gone from the disk", cell: (node) => time(node.disk_gone_at) },
+        ]}
+      />
+      <Table
+        caption="Stored files"
+        showCaption
+        rows={deletion.blobs}
+        rowKey={(blob) => blob.digest}
+        columns={[
+          { head: "Digest", cell: (blob) => <code>{blob.digest}</code> },
+          { head: "Gone from the store", cell: (blob) => time(blob.gone_at) },
+          { head: "Kept, because", cell: (blob) => blob.kept ?? NONE },
+        ]}
+      />
+    </Dialog>
+  );
+}

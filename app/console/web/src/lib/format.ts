@@ -1,0 +1,55 @@
+const whole = new Intl.NumberFormat("en");
+const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
+
+export const NONE = "–";
+
+export function count(value: number | null | undefined): string {
+  return value == null ? NONE : whole.format(value);
+}
+
+export function number(value: number | null | undefined): string {
+  return value == null ? NONE : decimal.format(value);
+}
+
+export function share(value: number | null | undefined): string {
+  return value == null ? NONE : percent.format(value);
+}
+
+export function bytes(value: number | null | undefined): string {
+  if (value == null) return NONE;
+  const power = Math.min(UNITS.length - 1, value < 1 ? 0 : Math.floor(Math.log2(value) / 10));
+  return `${decimal.format(value / 1024 ** power)} ${UNITS[power]}`;
+}
+
+export function seconds(value: number | null | undefined): string {
+  if (value == null) return NONE;
+  if (value < 1) return `${decimal.format(value * 1000)} ms`;
+  if (value < 120) return `${decimal.format(value)} s`;
+  return value < 7200 ? `${decimal.format(value / 60)} min` : `${decimal.format(value / 3600)} h`;
+}
+
+/** Format an amount, which comes as a decimal string so that no digit is lost. */
+export function money(value: string | null | undefined, currency: string): string {
+  return value == null ? NONE : `${value} ${currency}`;
+}
+
+/** Format a time of ISO 8601, or one in seconds since 1970. */
+export function time(value: string | number | null | undefined): string {
+  if (value == null) return NONE;
+  return moment.format(typeof value === "number" ? value * 1000 : new Date(value));
+}
+
+/** Format the targets of an alias: `3`, or `1: 95 %, 2: 5 %`. */
+export function weights(targets: Readonly<Record<string, number>>): string {
+  const entries = Object.entries(targets);
+  const total = entries.reduce((sum, [, weight]) => sum + weight, 0);
+  if (entries.length === 1) return `version ${entries[0]?.[0]}`;
+  return entries.map(([version, weight]) => `version ${version}: ${share(weight / total)}`).join(", ");
+}
+
+export function plural(value: number, noun: string): string {
+  return `${whole.format(value)} ${noun}${value === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,52 @@
+import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { ApiError, UnreachableError } from "./api/error";
+import { App } from "./app";
+import { ME, SessionGate } from "./session";
+import "./styles/tokens.css";
+import "./styles/base.css";
+import "./styles/components.css";
+
+const RETRIES = 3;
+
+function forgetSession(error: unknown): void {
+  if (error instanceof ApiError && error.isSignedOut) client.setQueryData(ME, null);
+}
+
+const client: QueryClient = new QueryClient({
+  queryCache: new QueryCache({ onError: forgetSession }),
+  mutationCache: new MutationCache({
+    onError: forgetSession,
+    // A write may change any list, so none stays stale.
+    onSuccess: () => client.invalidateQueries({ predicate: (query) => query.queryKey !== ME }),
+  }),
+  defaultOptions: {
+    queries: {
+      staleTime: 5_000,
+      retry: (failures, error) => failures < RETRIES && isTransient(error),
+      retryDelay: (failures, error) => 1000 * (retryAfterS(error) ?? 2 ** failures),
+    },
+  },
+});
+
+function isTransient(error: unknown): boolean {
+  return error instanceof UnreachableError || (error instanceof ApiError && error.isTransient);
+}
+
+function retryAfterS(error: unknown): number | null {
+  return error instanceof ApiError && error.retryAfterS !== null ? Math.min(error.retryAfterS, 10) : null;
+}
+
+const root = document.getElementById("root");
+if (root !== null) {
+  createRoot(root).render(
+    <StrictMode>
+      <QueryClientProvider client={client}>
+        <SessionGate>
+          <App />
+        </SessionGate>
+      </QueryClientProvider>
+    </StrictMode>,
+  );
+}

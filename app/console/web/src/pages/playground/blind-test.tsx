@@ -1,0 +1,113 @@
+import { type FormEvent, useState } from "react";
+import { Notice } from "../../components/notice";
+import { Table } from "../../components/table";
+import { share } from "../../lib/format";
+import type { Actor } from "./actor";
+import { ModelField, initialModels } from "./models";
+import { SettingsFields, useSettings } from "./settings";
+import { useAnswers } from "./use-answers";
+
+interface Props {
+  actor: Actor;
+  models: readonly string[];
+}
+
+/** Vote of one round: the model that won, or null for a tie. */
+type Vote = string | null;
+
+/** Two models answer without their names, in a random order. A vote shows which was which. */
+export function BlindTest({ actor, models }: Props) {
+  const [chosen, setChosen] = useState<readonly [string, string] | null>(null);
+  const [sides, setSides] = useState<readonly [string, string] | null>(null);
+  const [voted, setVoted] = useState<Vote | undefined>(undefined);
+  const [votes, setVotes] = useState<readonly Vote[]>([]);
+  const { settings, texts } = useSettings();
+  const { answers, isRunning, run, stop } = useAnswers(actor);
+  const [a, b] = chosen ?? initialModels(models);
+  const canVote = sides !== null && !isRunning && voted === undefined && answers.every(({ state }) => state === "done");
+
+  function onSubmit(event: FormEvent) {
+    event.preventDefault();
+    const order = isHeads() ? ([a, b] as const) : ([b, a] as const);
+    setSides(order);
+    setVoted(undefined);
+    void run(order.map((model) => ({ model, settings })));
+  }
+
+  function choose(models: readonly [string, string]) {
+    setChosen(models);
+    setVotes([]);
+  }
+
+  function vote(winner: Vote) {
+    setVoted(winner);
+    setVotes([...votes, winner]);
+  }
+
+  return (
+    <form onSubmit={onSubmit} aria-label="Blind A/B">
+      <div className="fields">
+        <ModelField label="One model" value={a} onValue={(name) => choose([name, b])} />
+        <ModelField label="The other model" value={b} onValue={(name) => choose([a, name])} />
+      </div>
+      <SettingsFields texts={texts} withPrompt />
+      <div className="row">
+        <button type="submit" className="primary" disabled={isRunning || settings.prompt.trim() === "" || a === b}>
+          Ask both
+        </button>
+        <button type="button" disabled={!isRunning} onClick={stop}>
+          Stop
+        </button>
+      </div>
+      {sides !== null && (
+        <>
+          <div className="columns">
+            {["Left", "Right"].map((side, index) => (
+              <section key={side} className="card" aria-label={side}>
+                <h2>{voted === undefined ? side : `${side}: ${sides[index]}`}</h2>
+                <div className="answer text" tabIndex={0} role="group" aria-label={`Answer ${side.toLowerCase()}`}>
+                  {answers[index]?.text}
+                  {answers[index]?.error?.message}
+                </div>
+              </section>
+            ))}
+          </div>
+          <div className="row" role="group" aria-label="Vote">
+            <button type="button" disabled={!canVote} onClick={() => vote(sides[0])}>
+              Left is better
+            </button>
+            <button type="button" disabled={!canVote} onClick={() => vote(null)}>
+              Equal
+            </button>
+            <button type="button" disabled={!canVote} onClick={() => vote(sides[1])}>
+              Right is better
+            </button>
+          </div>
+        </>
+      )}
+      {voted !== undefined && <Notice tone="info" title={voted === null ? "A tie" : `You preferred ${voted}`} />}
+      {votes.length > 0 && <Tally names={[a, b]} votes={votes} />}
+    </form>
+  );
+}
+
+function Tally({ names, votes }: { names: readonly [string, string]; votes: readonly Vote[] }) {
+  const rows = [...names, null].map((name) => ({ name, count: votes.filter((vote) => vote === name).length }));
+  return (
+    <Table
+      caption="Votes"
+      showCaption
+      rows={rows}
+      rowKey={(row) => row.name ?? ""}
+      columns={[
+        { head: "Model", cell: (row) => row.name ?? "equal" },
+        { head: "Votes", numeric: true, cell: (row) => row.count },
+        { head: "Share", numeric: true, cell: (row) => share(row.count / votes.length) },
+      ]}
+    />
+  );
+}
+
+function isHeads(): boolean {
+  return (crypto.getRandomValues(new Uint8Array(1))[0] ?? 0) % 2 === 0;
+}

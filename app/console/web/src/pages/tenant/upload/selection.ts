@@ -1,0 +1,84 @@
+import type { Reason } from "../../../api/error";
+import type { FoundFile } from "./folder";
+
+export const CONFIG = "adapter_config.json";
+export const WEIGHTS = "adapter_model.safetensors";
+const PICKLE = "adapter_model.bin";
+const ARCHIVE = /\.(zip|tar\.gz|tgz)$/i;
+
+/** What is to be uploaded: the two files of an adapter, or an archive with them. */
+export type Selection =
+  | { kind: "folder"; config: File; weights: File; others: string[] }
+  | { kind: "archive"; archive: File };
+
+/** Find the adapter among the chosen files, or say why there is none. The shallowest folder with a config counts. */
+export function selectionOf(found: readonly FoundFile[]): Selection | Reason[] {
+  const archives = found.filter(({ file }) => ARCHIVE.test(file.name));
+  if (archives[0] !== undefined && found.length === 1) return { kind: "archive", archive: archives[0].file };
+  const configs = found.filter(({ file }) => file.name === CONFIG);
+  const depths = configs.map(({ path }) => path.split("/").length);
+  const shallowest = configs.filter((_, index) => depths[index] === Math.min(...depths));
+  const [config, second] = shallowest;
+  if (config === undefined) return [missing(CONFIG, names(found))];
+  if (second !== undefined) return [severalAdapters(shallowest)];
+  const folder = config.path.slice(0, -CONFIG.length);
+  const inFolder = found.filter(({ path }) => path.startsWith(folder) && !path.slice(folder.length).includes("/"));
+  const weights = inFolder.find(({ file }) => file.name === WEIGHTS);
+  if (weights === undefined) return [inFolder.some(({ file }) => file.name === PICKLE) ? pickle() : missing(WEIGHTS, names(inFolder))];
+  const others = inFolder.map(({ file }) => file.name).filter((name) => name !== CONFIG && name !== WEIGHTS);
+  return { kind: "folder", config: config.file, weights: weights.file, others };
+}
+
+function names(found: readonly FoundFile[]): string {
+  return found.slice(0, 5).map(({ path }) => path).join(", ") || "no file";
+}
+
+export function reason(code: string, field: string, found: string, allowed: string, message: string): Reason {
+  return { code, field, found, allowed, message, count: 1, examples: [field] };
+}
+
+function missing(file: string, found: string): Reason {
+  return reason("file_missing", file, found, `a folder with ${CONFIG} and ${WEIGHTS}`, "Choose the folder that PEFT's save_pretrained wrote, or an archive of it.");
+}
+
+function severalAdapters(configs: readonly FoundFile[]): Reason {
+  const paths = configs.map(({ path }) => path).join(", ");
+  return reason("several_adapters", CONFIG, paths, "one adapter", "Choose the folder of one adapter, for example the checkpoint to publish.");
+}
+
+function pickle(): Reason {
+  return reason("pickle", PICKLE, PICKLE, WEIGHTS, "A pickle can run code, so it is not accepted. Save the adapter with safe_serialization=True, or use tenora adapters push --convert.");
+}
+
+/** Check what a browser can see without reading the weights: whether the config is a LoRA's, and the header's length. */
+export async function firstCheck(config: File, weights: File, caps: { weights_bytes: number; header_bytes: number }): Promise<Reason[]> {
+  const reasons: Reason[] = [];
+  const parsed = parseObject(await config.text());
+  if (parsed === null) {
+    reasons.push(reason("config_invalid", CONFIG, "no JSON object", "a JSON object", "The config is damaged. Save the adapter again with PEFT."));
+  } else if (parsed.peft_type !== "LORA") {
+    reasons.push(reason("peft_type", "peft_type", String(parsed.peft_type), "LORA", "The server serves LoRA adapters only."));
+  }
+  if (weights.size > caps.weights_bytes) {
+    reasons.push(reason("weights_too_large", WEIGHTS, `${weights.size} bytes`, `at most ${caps.weights_bytes} bytes`, "Train with a smaller rank or fewer modules, or save in a half-precision type."));
+  }
+  if ((await headerEnd(weights)) > Math.min(weights.size, caps.header_bytes + 8)) {
+    reasons.push(reason("header_invalid", WEIGHTS, "a header that ends outside of the file", "a safetensors file", "The file is cut off or no safetensors file. Save the adapter again."));
+  }
+  return reasons;
+}
+
+/** Return where the header of a safetensors file ends: its first 8 bytes are the length, little-endian. */
+export async function headerEnd(weights: File): Promise<number> {
+  const prefix = await weights.slice(0, 8).arrayBuffer();
+  return prefix.byteLength < 8 ? Infinity : 8 + Number(new DataView(prefix).getBigUint64(0, true));
+}
+
+function parseObject(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : null;
+  } catch {
+    return null;
+  }
+}
