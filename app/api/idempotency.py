@@ -25,7 +25,7 @@ from app.wiring.gateway import Gateway
 REPLAYED = (b"idempotent-replayed", b"true")
 
 #: Routes whose POSTs accept the header.
-PATHS = re.compile(r"/admin/.+|/v1/(?:adapters|files|uploads|batches)(?:/.*)?")
+PATHS = re.compile(r"/admin/.+|/v1/(?:adapters|files|uploads|batches|keys)(?:/.*)?")
 _NAME = HEADER.lower().encode()
 
 #: Batch size for hashing in a thread.

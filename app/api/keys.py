@@ -2,6 +2,7 @@
 
 - ``/admin/tenants/{tenant}/keys``: a tenant's keys.
 - ``/admin/keys``: platform keys.
+- ``/v1/keys``: keys of the caller's tenant, for its keys with the scope ``keys:write``.
 - ``GET /v1/key``: the calling key, of any kind.
 """
 
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.auth import Admin, GatewayDep, authenticate, require
+from app.api.auth import Admin, GatewayDep, Owner, authenticate, require, require_tenant
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
 from app.domain.access import Caller, Scope
 from app.services.common.validation import DEFAULT_LIMIT
@@ -39,6 +40,7 @@ async def create_key(
         scopes=body.scopes,
         expires_in_s=body.expires_in_s,
         restrictions=_restrictions(body),
+        owner=body.owner,
         actor=caller.key_id,
     )
     response.headers["location"] = f"{request.url.path}/{new.key.id}"
@@ -54,9 +56,9 @@ async def list_keys(
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
-@router.patch("/{key_id}", summary="Set or lift a key's restrictions", responses=answers(400, 404))
+@router.patch("/{key_id}", summary="Set or lift a key's restrictions, or change its owner", responses=answers(400, 404))
 async def update_key(key_id: str, body: KeyPatch, tenant: Tenant, caller: Admin, gateway: GatewayDep) -> KeyOut:
-    """Omitted restrictions stay unchanged; null lifts one."""
+    """Omitted fields stay unchanged; null lifts a restriction."""
     return KeyOut.of(await gateway.keys.restrict(tenant, key_id, _restrictions(body), actor=caller.key_id))
 
 
@@ -93,6 +95,51 @@ async def get_own_key(caller: Annotated[Caller, Depends(authenticate)], gateway:
     return KeyOut.of(await gateway.keys.own(caller))
 
 
+#: Owner of the keys under ``/v1/keys``.
+Maker = Annotated[Owner, Depends(require_tenant(Scope.KEYS_WRITE))]
+
+
+@own.post(
+    "/v1/keys",
+    status_code=201,
+    summary="Create a key of the tenant, which is shown only once",
+    responses=answers(400, 409),
+)
+async def create_own_key(body: KeyCreate, maker: Maker, gateway: GatewayDep, response: Response) -> NewKeyOut:
+    """The new key has at most the scopes, adapters, networks and lifetime of the calling key.
+
+    Restrictions that are not given are those of the calling key. A key with limits cannot create keys.
+    """
+    new = await gateway.own_keys.create(
+        maker.caller,
+        name=body.name,
+        scopes=body.scopes,
+        expires_in_s=body.expires_in_s,
+        restrictions=_restrictions(body),
+        owner=body.owner,
+    )
+    response.headers["location"] = f"/v1/keys/{new.key.id}"
+    return NewKeyOut.made(new.key, new.text)
+
+
+@own.get("/v1/keys", summary="List the tenant's keys, including expired and revoked ones", responses=answers(400))
+async def list_own_keys(
+    maker: Maker, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[KeyOut]:
+    """Keys are listed by their public ids. No answer of this route has a key itself."""
+    page = await gateway.keys.list(maker.tenant, limit=limit, cursor=cursor)
+    return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
+
+
+@own.delete("/v1/keys/{key_id}", status_code=204, summary="Revoke a key of the tenant", responses=answers(404))
+async def revoke_own_key(key_id: str, maker: Maker, gateway: GatewayDep) -> None:
+    """The calling key revokes itself, and keys that have no more rights.
+
+    A revoked key stops working within a second on every server.
+    """
+    await gateway.own_keys.revoke(maker.caller, key_id)
+
+
 def _restrictions(body: KeyPatch) -> dict[str, Any]:
-    """Return the restrictions that were sent; null lifts one."""
+    """Return the owner and the restrictions that were sent; null lifts one."""
     return body.model_dump(include=set(KeyPatch.model_fields), exclude_unset=True)

@@ -35,8 +35,10 @@ _KEY = {
     "id": _KEY_ID,
     "tenant": "retail",
     "name": "shop",
+    "owner": "web shop",
     "scopes": ["inference"],
     "created_at": _AT,
+    "last_used_at": _LATER,
     "expires_at": None,
     "revoked_at": None,
     "limits": _LIMITS,
@@ -53,6 +55,7 @@ _ADAPTER = {
 }
 _PROVENANCE = {
     "uploaded_by": _KEY_ID,
+    "uploaded_by_name": "web shop",
     "uploaded_at": _AT,
     "uploaded_from": "10.0.0.7",
     "source": {"kind": "upload"},

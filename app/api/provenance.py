@@ -17,6 +17,9 @@ class ProvenanceOut(BaseModel):
     """Provenance of a version. Fields are null on versions that were published before Tenora recorded them."""
 
     uploaded_by: str = Field(description="Id of the key that published it")
+    uploaded_by_name: str | None = Field(
+        description="Owner of that key, or else its name; null for a key of the platform"
+    )
     uploaded_at: datetime
     uploaded_from: str | None = Field(description="Address that the upload came from")
     source: dict[str, Any] = Field(
@@ -35,6 +38,7 @@ class ProvenanceOut(BaseModel):
         provenance = version.provenance
         return cls(
             uploaded_by=version.created_by,
+            uploaded_by_name=version.creator,
             uploaded_at=version.created_at,
             uploaded_from=provenance.uploaded_from,
             source=dict(provenance.source),

@@ -52,6 +52,7 @@ class AdapterPatch(_Body):
 
 
 class KeyPatch(_Body):
+    owner: str | None = Field(None, description="Person or application that uses the key; null removes it")
     limits: LimitsPatch | None = Field(
         None, description="Limits of the key, in addition to the tenant's; null lifts every limit"
     )
@@ -105,8 +106,10 @@ class KeyOut(BaseModel):
     id: str
     tenant: str | None = Field(description="Slug of the tenant; null: a platform key")
     name: str
+    owner: str | None = Field(description="Person or application that uses the key")
     scopes: list[Scope]
     created_at: datetime
+    last_used_at: datetime | None = Field(description="Time of its last use, about a minute behind; null: never used")
     expires_at: datetime | None
     revoked_at: datetime | None
     limits: LimitsOut
@@ -282,8 +285,10 @@ def _shown(key: Key) -> dict[str, Any]:
         "id": key.id,
         "tenant": key.tenant,
         "name": key.name,
+        "owner": key.owner,
         "scopes": list(key.scopes),
         "created_at": key.created_at,
+        "last_used_at": key.last_used_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
         "limits": LimitsOut.of(key.restrictions.limits),

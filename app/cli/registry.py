@@ -18,8 +18,9 @@ from app.database.urls import database_url, parse_url
 from app.domain.access import Key, Scope
 from app.domain.errors import RegistryUnavailable, Unauthenticated
 from app.services.access.caller_cache import CallerCache
+from app.services.access.key_changes import NewKey
 from app.services.access.key_format import KeyHasher
-from app.services.access.keys import KeyService, NewKey
+from app.services.access.keys import KeyService
 from app.services.access.pepper_check import open_peppers, replace_pepper
 from app.services.access.peppers import load_peppers
 from app.services.operations.store_owner import StoreOwner

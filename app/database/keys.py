@@ -1,11 +1,11 @@
 """API keys in the registry; only their HMAC is stored."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import keys, tenants
@@ -23,6 +23,8 @@ _SHOWN = (
     keys.c.expires_at,
     keys.c.revoked_at,
     keys.c.restrictions,
+    keys.c.owner,
+    keys.c.last_used_at,
 )
 _WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
@@ -152,6 +154,7 @@ async def insert_key(connection: AsyncConnection, key: Key, *, tenant_id: int | 
             expires_at=key.expires_at,
             revoked_at=key.revoked_at,
             restrictions=key.restrictions.stored,
+            owner=key.owner,
         )
     )
 
@@ -190,8 +193,29 @@ async def set_expiry(connection: AsyncConnection, key_id: str, at: datetime) -> 
     await connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=at))
 
 
-async def set_restrictions(connection: AsyncConnection, key_id: str, restrictions: Restrictions) -> None:
-    await connection.execute(update(keys).where(keys.c.id == key_id).values(restrictions=restrictions.stored))
+async def update_key(connection: AsyncConnection, key: Key) -> None:
+    """Store the restrictions and the owner of a key."""
+    values = {"restrictions": key.restrictions.stored, "owner": key.owner}
+    await connection.execute(update(keys).where(keys.c.id == key.id).values(values))
+
+
+async def set_used(connection: AsyncConnection, uses: Mapping[str, datetime]) -> None:
+    """Store times of use of keys by id. A later time that another server has stored stays."""
+    if not uses:
+        return
+    used = bindparam("used_at", type_=keys.c.last_used_at.type)
+    older = keys.c.last_used_at.is_(None) | (keys.c.last_used_at < used)
+    statement = update(keys).where(keys.c.id == bindparam("key_id"), older).values(last_used_at=used)
+    # Sorted, so that two servers cannot deadlock.
+    rows = [{"key_id": key_id, "used_at": used_at} for key_id, used_at in sorted(uses.items())]
+    await connection.execute(statement, rows)
+
+
+async def count_live(connection: AsyncConnection, *, tenant_id: int, now: datetime) -> int:
+    """Count the keys of a tenant that are neither revoked nor expired."""
+    unexpired = keys.c.expires_at.is_(None) | (keys.c.expires_at > now)
+    statement = select(func.count()).where(keys.c.tenant_id == tenant_id, keys.c.revoked_at.is_(None), unexpired)
+    return int(await connection.scalar(statement) or 0)
 
 
 async def set_revoked(connection: AsyncConnection, key_id: str, at: datetime) -> None:
@@ -213,4 +237,6 @@ def _key(row: Row[*tuple[Any, ...]]) -> Key:
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
         restrictions=Restrictions.of(row.restrictions),
+        owner=row.owner,
+        last_used_at=row.last_used_at,
     )

@@ -63,6 +63,8 @@ keys = Table(
     Column("expires_at", UtcDateTime),
     Column("revoked_at", UtcDateTime),
     Column("restrictions", JSON, nullable=False, server_default=text("'{}'")),
+    Column("owner", String(100)),
+    Column("last_used_at", UtcDateTime),
 )
 
 adapters = Table(

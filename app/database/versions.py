@@ -13,14 +13,20 @@ from adapters.errors import Reason
 from adapters.geometry import HEAD_MODULE
 from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
-from app.database.tables import adapters, alias_targets, tenants, version_labels, versions
+from app.database.tables import adapters, alias_targets, keys, tenants, version_labels, versions
 from app.domain.adapters import Provenance, Version, VersionState
 from app.domain.filters import ANY, VersionFilter
 
 _KEPT = versions.c.state != VersionState.DELETED
 #: A rejected version is listed with its reason, but its bytes are not kept.
 _HAS_BYTES = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
-_SHOWN: Select[Any] = select(versions, adapters.c.slug).join(adapters, versions.c.adapter_id == adapters.c.id)
+#: Names of keys of the owner only: those of the platform are no business of tenants.
+_OWN_KEY = (keys.c.id == versions.c.created_by) & (keys.c.tenant_id == adapters.c.tenant_id)
+_SHOWN: Select[Any] = (
+    select(versions, adapters.c.slug, func.coalesce(keys.c.owner, keys.c.name).label("creator"))
+    .join(adapters, versions.c.adapter_id == adapters.c.id)
+    .join(keys, _OWN_KEY, isouter=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +263,7 @@ def _version(row: Row[Any], names: Sequence[str], labels: Mapping[str, str]) -> 
         rank=row.rank,
         created_at=row.created_at,
         created_by=row.created_by,
+        creator=row.creator,
         aliases=tuple(names),
         manifest=row.manifest,
         provenance=_provenance(row),

@@ -21,7 +21,7 @@ from adapters.identity import content_digest
 from app.demo.train import Demo
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
-_SCOPES = ("inference", "batch", "adapters:read", "adapters:write", "usage:read")
+_SCOPES = ("inference", "batch", "adapters:read", "adapters:write", "usage:read", "keys:write")
 
 
 class PublishingFailed(Exception):

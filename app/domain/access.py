@@ -13,7 +13,8 @@ from app.domain.restrictions import UNRESTRICTED, Restrictions
 class Scope(StrEnum):
     """Permissions of a key.
 
-    ``metrics`` and ``admin`` are for platform keys. ``admin`` includes every scope but ``inference``.
+    ``metrics`` and ``admin`` are for platform keys. ``admin`` includes every scope but ``inference``. ``keys:write`` is
+    for keys of the caller's own tenant.
     """
 
     INFERENCE = "inference"
@@ -21,6 +22,7 @@ class Scope(StrEnum):
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"
     USAGE_READ = "usage:read"
+    KEYS_WRITE = "keys:write"
     METRICS = "metrics"
     ADMIN = "admin"
 
@@ -71,6 +73,8 @@ class Key:
         tenant: slug of the owner; None for a platform key.
         lifetime_s: requested seconds from creation to expiry; a rotation applies the same lifetime again.
         expires_at: time of expiry; after a rotation earlier than ``lifetime_s`` implies.
+        owner: label of the person or application that uses the key; None if it was not given.
+        last_used_at: time of its last use, about a minute behind; None if it was never used.
     """
 
     id: str
@@ -82,3 +86,5 @@ class Key:
     expires_at: datetime | None
     revoked_at: datetime | None
     restrictions: Restrictions = UNRESTRICTED
+    owner: str | None = None
+    last_used_at: datetime | None = None

@@ -87,6 +87,7 @@ class Version:
         adapter: name of the adapter.
         state_reason: reason why the version is not ready; None if it is.
         created_by: id of the key that uploaded it, or ``cli``.
+        creator: owner or name of that key, if it is a key of the tenant.
         aliases: aliases that point to this version, sorted.
         manifest: the checked ``adapter_config.json``, as JSON.
         card: free text; display it as plain text only.
@@ -110,6 +111,7 @@ class Version:
     card: str
     defaults: Mapping[str, Any]
     warnings: tuple[Reason, ...] = ()
+    creator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

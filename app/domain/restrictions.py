@@ -1,7 +1,7 @@
 """Restrictions of a key within its tenant's rights, as frozen data."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Self
@@ -41,6 +41,18 @@ class Restrictions:
         restrictions |= {} if self.adapters is None else {"adapters": list(self.adapters)}
         return restrictions | ({} if self.addresses is None else {"addresses": list(self.addresses)})
 
+    def wider_than(self, other: "Restrictions") -> str | None:
+        """Return the name of a restriction that allows more than the other's; None if there is none."""
+        if other.adapters is not None and (self.adapters is None or not set(self.adapters).issubset(other.adapters)):
+            return "adapters"
+        if other.addresses is not None and not _covers(other.addresses, self.addresses):
+            return "addresses"
+        for name in (field.name for field in fields(Limits)):
+            most, limit = getattr(other.limits, name), getattr(self.limits, name)
+            if most is not None and (limit is None or limit > most):
+                return "limits"
+        return None
+
     def allows_model(self, name: str) -> bool:
         """Return whether the key may use this model name for inference."""
         return self.adapters is None or name in self.adapters
@@ -63,6 +75,19 @@ class Restrictions:
 
 #: Default restrictions of a key.
 UNRESTRICTED = Restrictions()
+
+
+def _covers(outer: Collection[str], inner: Collection[str] | None) -> bool:
+    """Return whether each inner network lies in an outer one; None is the network of all addresses."""
+    if inner is None:
+        return False
+    return all(any(_is_within(_network(text), _network(place)) for place in outer) for text in inner)
+
+
+def _is_within(inner: IPv4Network | IPv6Network, outer: IPv4Network | IPv6Network) -> bool:
+    if isinstance(inner, IPv4Network):
+        return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
+    return isinstance(outer, IPv6Network) and inner.subnet_of(outer)
 
 
 @lru_cache(maxsize=10_000)

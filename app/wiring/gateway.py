@@ -18,6 +18,7 @@ from app.services.access.idempotency import IdempotencyService
 from app.services.access.key_format import KeyHasher
 from app.services.access.key_watch import KeyWatch
 from app.services.access.keys import KeyService
+from app.services.access.own_keys import OwnKeyService
 from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
@@ -162,6 +163,10 @@ class Gateway:
     @cached_property
     def keys(self) -> KeyService:
         return KeyService(self.database, KeyHasher(self._peppers), self._callers, base_name=self.base.name)
+
+    @cached_property
+    def own_keys(self) -> OwnKeyService:
+        return OwnKeyService(self.database, self.keys)
 
     @cached_property
     def key_watch(self) -> KeyWatch:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from adapters.errors import BlobNotFound, DiskFull, StoreUnavailable
+from app.domain.errors import RegistryUnavailable
 from app.engine.port import Engine
 from app.services.operations.store_owner import StoreOwner
 from app.settings import Settings
@@ -119,6 +120,15 @@ async def _start_jobs(gateway: Gateway, node: EngineNode, started: AsyncExitStac
     gateway.meter.watch(gateway.metrics.used)
     gateway.metrics.add(ServiceMetrics(gateway, node, jobs).now)
     started.push_async_callback(gateway.audit.access_log.write)
+    started.push_async_callback(_write_key_uses, gateway)
     for job in jobs:
         started.push_async_callback(job.stop)
         job.start()
+
+
+async def _write_key_uses(gateway: Gateway) -> None:
+    """Store the last uses of keys at the end. They matter too little to fail the end of a server."""
+    try:
+        await gateway.keys.uses.write()
+    except RegistryUnavailable as error:
+        logger.warning("The last uses of keys were not stored: %s", error)

@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: 02f1b1fe0458279d542cf201a323d9c8a979a15a56a63508714ca948a32e2c21
+# Schemas: c6e5a0f361c7c68d7dca3028d63ede669437491f6c9d252f31ac5c5e4998a5eb
 from __future__ import annotations
 
 from datetime import datetime
@@ -277,6 +277,8 @@ class NewKey(Answer, frozen=True, kw_only=True):
 
     Attributes:
         tenant: Slug of the tenant; null: a platform key.
+        owner: Person or application that uses the key.
+        last_used_at: Time of its last use, about a minute behind; null: never used.
         adapters: Models that the key may use; null: all models of its tenant.
         addresses: Networks that the key may be used from; null: any.
         key: The key itself, which is shown only once.
@@ -289,6 +291,8 @@ class NewKey(Answer, frozen=True, kw_only=True):
     limits: Limits
     key: str
     tenant: Union[str, None] = None
+    owner: Union[str, None] = None
+    last_used_at: Union[datetime, None] = None
     expires_at: Union[datetime, None] = None
     revoked_at: Union[datetime, None] = None
     adapters: Union[list[str], None] = None
@@ -345,6 +349,7 @@ class Provenance(Answer, frozen=True, kw_only=True):
 
     Attributes:
         uploaded_by: Id of the key that published it.
+        uploaded_by_name: Owner of that key, or else its name; null for a key of the platform.
         uploaded_from: Address that the upload came from.
         source: Source: its `kind` and details of that kind, e.g. the recipe of a merge.
         peft_version: PEFT version in `adapter_config.json`.
@@ -357,6 +362,7 @@ class Provenance(Answer, frozen=True, kw_only=True):
     uploaded_by: str
     uploaded_at: datetime
     source: dict[str, Any]
+    uploaded_by_name: Union[str, None] = None
     uploaded_from: Union[str, None] = None
     training_run: Union[str, None] = None
     peft_version: Union[str, None] = None
@@ -834,6 +840,8 @@ class Key(Answer, frozen=True, kw_only=True):
 
     Attributes:
         tenant: Slug of the tenant; null: a platform key.
+        owner: Person or application that uses the key.
+        last_used_at: Time of its last use, about a minute behind; null: never used.
         adapters: Models that the key may use; null: all models of its tenant.
         addresses: Networks that the key may be used from; null: any.
     """
@@ -844,6 +852,8 @@ class Key(Answer, frozen=True, kw_only=True):
     created_at: datetime
     limits: Limits
     tenant: Union[str, None] = None
+    owner: Union[str, None] = None
+    last_used_at: Union[datetime, None] = None
     expires_at: Union[datetime, None] = None
     revoked_at: Union[datetime, None] = None
     adapters: Union[list[str], None] = None

@@ -47,9 +47,9 @@ OF_THE_PLATFORM: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a tenant": ("PATCH", "/admin/tenants/{t}", {"name": "x"}),
     "a tenant's quota": ("PATCH", "/admin/tenants/{t}", {"quota": {}}),
     "a tenant's limits": ("PATCH", "/admin/tenants/{t}", {"limits": {}}),
-    "a new key": ("POST", "/admin/tenants/{t}/keys", {"name": "x"}),
-    "a new platform key": ("POST", "/admin/keys", {"name": "x"}),
-    "a key": ("PATCH", "/admin/tenants/{t}/keys/{k}", {"adapters": None}),
+    "a new key": ("POST", "/admin/tenants/{t}/keys", {"name": "x", "owner": "x"}),
+    "a new platform key": ("POST", "/admin/keys", {"name": "x", "owner": "x"}),
+    "a key": ("PATCH", "/admin/tenants/{t}/keys/{k}", {"adapters": None, "owner": None}),
     "a key's limits": ("PATCH", "/admin/tenants/{t}/keys/{k}", {"limits": {}}),
     "a rotation": ("POST", "/admin/tenants/{t}/keys/{k}/rotate", {"grace_s": 60}),
 }
@@ -67,6 +67,7 @@ OF_A_TENANT: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a merge": ("POST", "/v1/adapters/mine/merges", {"sources": SOURCES, "method": "linear"}),
     "a merge's source": ("POST", "/v1/adapters/mine/merges", {"sources": SOURCES, "method": "linear"}),
     "a version's defaults": ("PATCH", "/v1/adapters/mine/versions/1", {"defaults": {}}),
+    "a key of its own": ("POST", "/v1/keys", {"name": "x", "owner": "x"}),
 }
 #: Position of the extra fields in such a body, if not at its top.
 INSIDE = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -20,6 +20,7 @@ from app.domain.adapters import Provenance, Version, VersionState
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
+from app.services.access.own_keys import OwnKeyService
 from app.services.access.peppers import Peppers
 from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
@@ -56,6 +57,7 @@ class Node:
     database: Database
     clock: SettableClock
     keys: KeyService = field(init=False)
+    own_keys: OwnKeyService = field(init=False)
     tenants: TenantService = field(init=False)
     adapters: AdapterService = field(init=False)
     deletions: DeletionService = field(init=False)
@@ -63,6 +65,7 @@ class Node:
     def __post_init__(self) -> None:
         cache = CallerCache(monotonic=self.clock.monotonic)
         self.keys = KeyService(self.database, KeyHasher(PEPPERS), cache, clock=self.clock)
+        self.own_keys = OwnKeyService(self.database, self.keys, clock=self.clock)
         self.tenants = TenantService(self.database, cache, clock=self.clock)
         self.adapters = AdapterService(
             self.database,
@@ -78,17 +81,21 @@ class Node:
         if not self.database.is_postgresql:
             self.clock.advance(1)
 
-    async def publish(self, tenant: str, adapter: str, content: str, *, normal: str | None = None) -> Version:
+    async def publish(
+        self, tenant: str, adapter: str, content: str, *, normal: str | None = None, by: str = "cli"
+    ) -> Version:
         """Write the registry rows of an upload: a new version from this content, with ``default`` moved to it.
 
         Args:
             normal: content of its normal form, if it has one.
+            by: id of the key that uploads it.
         """
         async with self.database.write() as connection:
             owner = await find_tenant(connection, tenant, lock=True)
             assert owner is not None
             adapter_id = await ensure_adapter(connection, owner, adapter, at=self.clock())
-            version = await insert_version(connection, adapter_id, new_version(content, self.clock(), normal=normal))
+            new = replace(new_version(content, self.clock(), normal=normal), created_by=by)
+            version = await insert_version(connection, adapter_id, new)
             version_id = version.key.version_id
             await settle_version(connection, version_id, VersionState.READY)
             targets, at = {version_id: 100}, self.clock()

@@ -60,7 +60,7 @@ def running_site(home: Path, base: Path, **settings: Any) -> Iterator[Site]:
 def make_unit(admin: httpx.Client) -> Unit:
     slug = f"unit-{uuid.uuid4().hex[:8]}"
     assert admin.post("/admin/tenants", json={"slug": slug}).status_code == 201
-    scopes = ["inference", "batch", "adapters:read", "adapters:write", "usage:read"]
+    scopes = ["inference", "batch", "adapters:read", "adapters:write", "usage:read", "keys:write"]
     answer = admin.post(f"/admin/tenants/{slug}/keys", json={"name": "test", "scopes": scopes})
     assert answer.status_code == 201, answer.text
     return Unit(slug, answer.json()["key"])

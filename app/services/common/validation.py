@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 Numbers = TypeVar("Numbers", bound="DataclassInstance")
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str, *, field: str = "name") -> str:
     """Check a display name: 1 to 100 printable characters.
 
     Raises:
@@ -35,7 +35,7 @@ def checked_name(name: str) -> str:
     """
     # isprintable() also refuses NUL and lone surrogates, which databases refuse.
     if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-        raise _invalid("name", name, f"1 to {_MAX_NAME} printable characters")
+        raise _invalid(field, name, f"1 to {_MAX_NAME} printable characters")
     return name
 
 

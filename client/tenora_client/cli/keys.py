@@ -24,7 +24,7 @@ _COLUMNS = {
 }
 
 #: All scopes. The server decides which of them fit a tenant's key, and which a platform key.
-SCOPES = ("inference", "batch", "adapters:read", "adapters:write", "usage:read", "admin", "metrics")
+SCOPES = ("inference", "batch", "adapters:read", "adapters:write", "usage:read", "keys:write", "admin", "metrics")
 
 
 def _scope(text: str) -> str:
@@ -45,8 +45,8 @@ def create(
         typer.Option(
             parser=_scope,
             metavar="SCOPE",
-            help="Scope; repeatable. A tenant's key: inference, batch, adapters:read, adapters:write or usage:read "
-            "(default: inference). A platform key: admin or metrics (default: admin).",
+            help="Scope; repeatable. A tenant's key: inference, batch, adapters:read, adapters:write, usage:read "
+            "or keys:write (default: inference). A platform key: admin or metrics (default: admin).",
         ),
     ] = None,
     expires_in: Annotated[

@@ -16,7 +16,7 @@ from tests.support.site import parts
 
 ADAPTERS = ("prices", "margins")
 FOREIGN = "quotes"
-TENANT_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read")
+TENANT_SCOPES = ("inference", "adapters:read", "adapters:write", "usage:read", "keys:write")
 
 #: Maximum number of remembered names of one kind; the latest are kept.
 _REMEMBERED = 12

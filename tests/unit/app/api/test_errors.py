@@ -189,6 +189,6 @@ def test_a_wrong_time_is_answered_with_an_example(admin: httpx.Client) -> None:
 def test_a_mistyped_scope_is_answered_with_the_nearest(admin: httpx.Client, unit: Unit) -> None:
     body = {"name": "x", "scopes": ["inference", "adapters:wirte"]}
     error = admin.post(f"/admin/tenants/{unit.slug}/keys", json=body).json()["error"]
-    assert error["message"].endswith("usage:read. Did you mean adapters:write?")
+    assert error["message"].endswith("keys:write. Did you mean adapters:write?")
     unlike = admin.post(f"/admin/tenants/{unit.slug}/keys", json=body | {"scopes": ["root"]}).json()["error"]
-    assert unlike["message"].endswith("usage:read.")
+    assert unlike["message"].endswith("keys:write.")

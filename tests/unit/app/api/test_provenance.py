@@ -55,6 +55,7 @@ def test_where_a_version_comes_from(site: Site, unit: Unit, files: PeftFiles) ->
     found = version["provenance"]
     assert found | {"uploaded_at": None, "source": None, "target_modules": None} == {
         "uploaded_by": unit.key.split("_")[1],
+        "uploaded_by_name": "test",
         "uploaded_at": None,
         "uploaded_from": "127.0.0.1",
         "source": None,

@@ -115,7 +115,7 @@ def test_old_keys_that_lack_a_scope_are_replaced(tmp_path: Path, demo: Demo) -> 
     server.scopes = ["inference"]
     second = publish(server, tmp_path, demo)
     assert second.tenants["pricing"].key != first.tenants["pricing"].key
-    assert {"inference", "batch", "adapters:read", "adapters:write", "usage:read"} == set(server.scopes)
+    assert {"inference", "batch", "adapters:read", "adapters:write", "usage:read", "keys:write"} == set(server.scopes)
     assert publish(server, tmp_path, demo).tenants["pricing"] == second.tenants["pricing"]
     # The replaced key stays valid, because users may have pasted it elsewhere.
     assert first.tenants["pricing"].key in server.keys

@@ -79,3 +79,27 @@ def test_a_patch_changes_what_it_names() -> None:
 def test_what_makes_no_sense_is_named(patch: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         changed(UNRESTRICTED, patch, base_name=BASE)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "wider"),
+    [
+        (UNRESTRICTED, UNRESTRICTED, None),
+        (UNRESTRICTED, Restrictions(adapters=("a",)), None),
+        (Restrictions(adapters=("a", "b")), Restrictions(adapters=("a",)), None),
+        (Restrictions(adapters=("a",)), Restrictions(adapters=()), None),
+        (Restrictions(adapters=("a",)), Restrictions(adapters=("a", "b")), "adapters"),
+        (Restrictions(adapters=()), UNRESTRICTED, "adapters"),
+        (Restrictions(addresses=("10.0.0.0/8",)), Restrictions(addresses=("10.1.0.0/16", "10.0.0.7/32")), None),
+        (Restrictions(addresses=("10.0.0.0/8",)), Restrictions(addresses=()), None),
+        (Restrictions(addresses=("10.0.0.0/8",)), UNRESTRICTED, "addresses"),
+        (Restrictions(addresses=("10.0.0.0/8",)), Restrictions(addresses=("10.1.0.0/16", "0.0.0.0/0")), "addresses"),
+        (Restrictions(addresses=("10.0.0.0/8",)), Restrictions(addresses=("::/0",)), "addresses"),
+        (Restrictions(addresses=("::/0",)), Restrictions(addresses=("10.0.0.0/8",)), "addresses"),
+        (Restrictions(Limits(tokens_per_day=7)), Restrictions(Limits(tokens_per_day=7, cost_per_day=1)), None),
+        (Restrictions(Limits(tokens_per_day=7)), Restrictions(Limits(tokens_per_day=8)), "limits"),
+        (Restrictions(Limits(tokens_per_day=7)), Restrictions(Limits(cost_per_day=1)), "limits"),
+    ],
+)
+def test_what_is_wider_is_named(own: Restrictions, other: Restrictions, wider: str | None) -> None:
+    assert other.wider_than(own) == wider
