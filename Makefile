@@ -54,6 +54,7 @@ client-types: environment  ## write client/tenora_client/types.py from the OpenA
 	$(BIN)/python -m deploy.client.types
 
 console: environment  ## build app/console/static from app/console/web, with Node from PyPI and the packages of its lock
+	$(PYTHON) -m deploy.console.install
 	$(BIN)/python -m deploy.console.build
 
 bench: environment  ## Tenora against vLLM's own server, side by side
