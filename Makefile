@@ -21,7 +21,8 @@ APART := tests/faults tests/clients
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## 45 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
+test-all: test  ## 45 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
+	$(PYTHON) -m deploy.console.install
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)

@@ -18,9 +18,9 @@ from tests.support.server_fixtures import keys, reference, server
 __all__ = ["keys", "reference", "server", "trained_demo"]
 
 #: Chapters that are slow as a whole.
-SLOW = {"clients", "debian", "faults", "fuzz"}
+SLOW = {"clients", "console", "debian", "faults", "fuzz"}
 #: Chapters whose tests start servers.
-SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+SERVERS = {"clients", "console", "debian", "e2e", "engine", "isolation"}
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -44,7 +44,12 @@ function BatchState({ batch }: { batch: AnyBatch }) {
       <Badge state={batch.status} />
       {cause !== null && <div className="quiet text">{cause.message}</div>}
       {"errors" in batch && batch.errors != null && (
-        <div className="quiet text">{batch.errors.data.slice(0, 3).map((problem) => problem.message).join(" ")}</div>
+        <div className="quiet text">
+          {batch.errors.data
+            .slice(0, 3)
+            .map((problem) => problem.message)
+            .join(" ")}
+        </div>
       )}
     </>
   );

@@ -50,7 +50,11 @@ export function Chart({ label, times, series }: Props) {
 }
 
 function options(names: readonly string[], width: number): uPlot.Options {
-  const axis: uPlot.Axis = { stroke: () => colour("--quiet"), grid: { stroke: () => colour("--line") }, ticks: { show: false } };
+  const axis: uPlot.Axis = {
+    stroke: () => colour("--quiet"),
+    grid: { stroke: () => colour("--line") },
+    ticks: { show: false },
+  };
   return {
     width,
     height: HEIGHT,

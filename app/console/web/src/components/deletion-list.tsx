@@ -44,7 +44,12 @@ export function DeletionList({ queryKey, list, command }: Props) {
                 {
                   head: "Proof",
                   cell: (deletion) => (
-                    <button type="button" className="small" aria-label={`Proof for ${deletion.subject}`} onClick={() => setOpen(deletion)}>
+                    <button
+                      type="button"
+                      className="small"
+                      aria-label={`Proof for ${deletion.subject}`}
+                      onClick={() => setOpen(deletion)}
+                    >
                       Show
                     </button>
                   ),

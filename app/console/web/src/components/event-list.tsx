@@ -17,7 +17,10 @@ export function EventList({ tenant }: { tenant?: string }) {
     <>
       <Field label="Type or subject" value={filter} onValue={setFilter} placeholder="canary" />
       {events.length === 0 ? (
-        <Empty title={ofTenant.length === 0 ? "No event since you opened the console" : "No such event"} command={`tenora adapters watch${tenant === undefined ? "" : ` --tenant ${tenant}`}`}>
+        <Empty
+          title={ofTenant.length === 0 ? "No event since you opened the console" : "No such event"}
+          command={`tenora adapters watch${tenant === undefined ? "" : ` --tenant ${tenant}`}`}
+        >
           <p>Events appear here as they happen: versions, aliases, canaries, deletions, and loads of the engine.</p>
         </Empty>
       ) : (

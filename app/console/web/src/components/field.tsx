@@ -51,7 +51,12 @@ export function Select({ label, value, onValue, options }: SelectProps) {
   );
 }
 
-export function TextArea({ label, value, onValue, rows = 4 }: Pick<Props, "label" | "value" | "onValue"> & { rows?: number }) {
+export function TextArea({
+  label,
+  value,
+  onValue,
+  rows = 4,
+}: Pick<Props, "label" | "value" | "onValue"> & { rows?: number }) {
   const id = useId();
   return (
     <div className="field">
@@ -61,7 +66,15 @@ export function TextArea({ label, value, onValue, rows = 4 }: Pick<Props, "label
   );
 }
 
-export function Checkbox({ label, checked, onValue }: { label: string; checked: boolean; onValue: (on: boolean) => void }) {
+export function Checkbox({
+  label,
+  checked,
+  onValue,
+}: {
+  label: string;
+  checked: boolean;
+  onValue: (on: boolean) => void;
+}) {
   return (
     <label className="checkbox">
       <input type="checkbox" checked={checked} onChange={(event) => onValue(event.target.checked)} />

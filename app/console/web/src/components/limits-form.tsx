@@ -23,7 +23,13 @@ export function LimitsForm({ title, limits, onSave, onClose }: Props) {
       <p>An empty field means no limit.</p>
       <div className="fields">
         {Object.entries(texts).map(([name, text]) => (
-          <Field key={name} label={name.replaceAll("_", " ")} inputMode="decimal" value={text} onValue={(value) => setTexts({ ...texts, [name]: value })} />
+          <Field
+            key={name}
+            label={name.replaceAll("_", " ")}
+            inputMode="decimal"
+            value={text}
+            onValue={(value) => setTexts({ ...texts, [name]: value })}
+          />
         ))}
       </div>
     </ActionDialog>

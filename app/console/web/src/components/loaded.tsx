@@ -12,7 +12,11 @@ interface Props<T> {
 /** Show a query: a placeholder while it loads, its error, or its data. After a failed refresh the data stays, marked as old. */
 export function Loaded<T>({ query, children }: Props<T>) {
   if (query.data === undefined) {
-    return query.error === null ? <Loading /> : <ErrorNotice error={query.error} onRetry={() => void query.refetch()} />;
+    return query.error === null ? (
+      <Loading />
+    ) : (
+      <ErrorNotice error={query.error} onRetry={() => void query.refetch()} />
+    );
   }
   return (
     <>

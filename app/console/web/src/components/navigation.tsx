@@ -17,7 +17,13 @@ export function Navigation() {
     <header className="top">
       <div className="brand">
         <Link href="/">Tenora</Link>
-        <button type="button" className="menu-button" aria-expanded={open} aria-controls="menu" onClick={() => setOpen(!open)}>
+        <button
+          type="button"
+          className="menu-button"
+          aria-expanded={open}
+          aria-controls="menu"
+          onClick={() => setOpen(!open)}
+        >
           Menu
         </button>
       </div>

@@ -17,7 +17,11 @@ export function QuotaTable({ quota, used }: { quota: Schemas["Quota"]; used: Sch
         columns={[
           { head: "Kept", cell: (name) => name.replaceAll("_", " ") },
           { head: "Used", numeric: true, cell: (name) => amount(name, used[name]) },
-          { head: "Allowed", numeric: true, cell: (name) => (quota[name] === null ? "no limit" : amount(name, quota[name])) },
+          {
+            head: "Allowed",
+            numeric: true,
+            cell: (name) => (quota[name] === null ? "no limit" : amount(name, quota[name])),
+          },
           { head: "Share", cell: (name) => <Bar name={name} used={used[name]} allowed={quota[name]} /> },
         ]}
       />

@@ -6,7 +6,9 @@ const STORED = "tenora-theme";
 
 /** Switch between the system's theme, light and dark. The choice stays in this browser. */
 export function ThemeButton() {
-  const [theme, setTheme] = useState<Theme>(() => THEMES.find((name) => name === localStorage.getItem(STORED)) ?? "system");
+  const [theme, setTheme] = useState<Theme>(
+    () => THEMES.find((name) => name === localStorage.getItem(STORED)) ?? "system",
+  );
 
   useEffect(() => {
     if (theme === "system") delete document.documentElement.dataset.theme;

@@ -64,12 +64,22 @@ export function UsageReportView({ queryKey, fetchReport, groupings, adapter, com
           options={PERIODS.map(([name], index) => [String(index), `last ${name}`] as const)}
         />
         {groupings.length > 1 && (
-          <Select label="By" value={grouping} onValue={setGrouping} options={groupings.map((name) => [name, name] as const)} />
+          <Select
+            label="By"
+            value={grouping}
+            onValue={setGrouping}
+            options={groupings.map((name) => [name, name] as const)}
+          />
         )}
       </div>
       <Loaded query={query}>
         {(report) => (
-          <ReportView report={only(report, adapter)} grouping={grouping} stepS={step === "hour" ? HOUR_S : DAY_S} command={command} />
+          <ReportView
+            report={only(report, adapter)}
+            grouping={grouping}
+            stepS={step === "hour" ? HOUR_S : DAY_S}
+            command={command}
+          />
         )}
       </Loaded>
     </>
@@ -195,6 +205,16 @@ export function addDecimals(amounts: readonly string[]): string {
 }
 
 function asCsv(rows: readonly Row[], grouping: string): string {
-  const fields = ["requests", "failed", "prompt_tokens", "cached_tokens", "output_tokens", "cold_loads", "load_s", "cost", "slot_s"] as const;
+  const fields = [
+    "requests",
+    "failed",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "cold_loads",
+    "load_s",
+    "cost",
+    "slot_s",
+  ] as const;
   return csv([[grouping, ...fields], ...rows.map((row) => [row.name, ...fields.map((field) => row[field])])]);
 }

@@ -40,7 +40,8 @@ function commonLengths(a: readonly string[], b: readonly string[]): Uint16Array[
   for (let i = a.length - 1; i >= 0; i -= 1) {
     for (let j = b.length - 1; j >= 0; j -= 1) {
       const row = rows[i];
-      if (row !== undefined) row[j] = a[i] === b[j] ? at(rows, i + 1, j + 1) + 1 : Math.max(at(rows, i + 1, j), at(rows, i, j + 1));
+      if (row !== undefined)
+        row[j] = a[i] === b[j] ? at(rows, i + 1, j + 1) + 1 : Math.max(at(rows, i + 1, j), at(rows, i, j + 1));
     }
   }
   return rows;

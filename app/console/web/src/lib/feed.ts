@@ -40,7 +40,8 @@ async function read(url: string, receive: (event: FeedEvent) => void, onSignedOu
   while (!signal.aborted) {
     let pauseMs = RETRY_MS;
     try {
-      const headers: Record<string, string> = last === null ? CONSOLE_HEADERS : { ...CONSOLE_HEADERS, "last-event-id": last };
+      const headers: Record<string, string> =
+        last === null ? CONSOLE_HEADERS : { ...CONSOLE_HEADERS, "last-event-id": last };
       const response = await fetch(url, { headers, signal });
       if (!response.ok || response.body === null) throw await errorOf(response);
       for await (const event of serverEvents(response.body)) {

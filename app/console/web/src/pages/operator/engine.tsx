@@ -74,7 +74,10 @@ function QueueChart({ engine, at }: { engine: Engine; at: number }) {
   const { running, waiting } = engine.queue;
 
   useEffect(() => {
-    setSamples((before) => [...before.filter((sample) => sample.at > at / 1000 - KEPT_S), { at: at / 1000, running, waiting }]);
+    setSamples((before) => [
+      ...before.filter((sample) => sample.at > at / 1000 - KEPT_S),
+      { at: at / 1000, running, waiting },
+    ]);
   }, [at, running, waiting]);
 
   return (
@@ -139,7 +142,11 @@ function Versions({ versions }: { versions: Engine["versions"] }) {
       columns={[
         { head: "Version", cell: (version) => version.name },
         { head: "Tier", cell: (version) => <Badge state={version.tier} /> },
-        { head: "State", cell: (version) => [version.pinned && "pinned", version.draining && "draining"].filter(Boolean).join(", ") || NONE },
+        {
+          head: "State",
+          cell: (version) =>
+            [version.pinned && "pinned", version.draining && "draining"].filter(Boolean).join(", ") || NONE,
+        },
         { head: "Running", numeric: true, cell: (version) => count(version.running) },
         { head: "Waiting", numeric: true, cell: (version) => count(version.waiting) },
         { head: "Longest wait", numeric: true, cell: (version) => seconds(version.oldest_wait_s) },

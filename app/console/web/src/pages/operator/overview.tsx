@@ -35,7 +35,12 @@ export function Overview() {
       <EngineSummary />
       <section aria-label="Usage">
         <h2>Usage</h2>
-        <UsageReportView queryKey={["all"]} fetchReport={fetchAllUsage} groupings={["tenant"]} command='tenora generate --model ADAPTER "A question"' />
+        <UsageReportView
+          queryKey={["all"]}
+          fetchReport={fetchAllUsage}
+          groupings={["tenant"]}
+          command='tenora generate --model ADAPTER "A question"'
+        />
       </section>
     </Page>
   );
@@ -73,7 +78,15 @@ async function fetchReadiness(): Promise<Schemas["Readiness"]> {
   const response = await fetch("/health/ready");
   const answer: unknown = await response.json().catch(() => null);
   if (isReadiness(answer)) return answer;
-  throw new ApiError(response.status, "The server gave no state.", "no_state", null, [], response.headers.get("x-request-id"), null);
+  throw new ApiError(
+    response.status,
+    "The server gave no state.",
+    "no_state",
+    null,
+    [],
+    response.headers.get("x-request-id"),
+    null,
+  );
 }
 
 function isReadiness(answer: unknown): answer is Schemas["Readiness"] {

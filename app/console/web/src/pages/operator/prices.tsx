@@ -78,10 +78,20 @@ function PriceTable({ prices, currency, onEdit, onRemove }: TableProps) {
           head: "Actions",
           cell: (price) => (
             <div className="row">
-              <button type="button" className="small" aria-label={`Change the price of ${price.model}`} onClick={() => onEdit(price)}>
+              <button
+                type="button"
+                className="small"
+                aria-label={`Change the price of ${price.model}`}
+                onClick={() => onEdit(price)}
+              >
                 Change…
               </button>
-              <button type="button" className="small" aria-label={`Remove the price of ${price.model}`} onClick={() => onRemove(price)}>
+              <button
+                type="button"
+                className="small"
+                aria-label={`Remove the price of ${price.model}`}
+                onClick={() => onRemove(price)}
+              >
                 Remove…
               </button>
             </div>
@@ -113,7 +123,13 @@ function PriceDialog({ price, onClose }: { price: Price; onClose: () => void }) 
       <Field label="Model" value={model} onValue={setModel} hint="default, base, or tenant/adapter" />
       <div className="fields">
         <Field label="Prompt" inputMode="decimal" value={prompt} onValue={setPrompt} />
-        <Field label="Cached prompt" inputMode="decimal" value={cached} onValue={setCached} hint="Empty: as the prompt" />
+        <Field
+          label="Cached prompt"
+          inputMode="decimal"
+          value={cached}
+          onValue={setCached}
+          hint="Empty: as the prompt"
+        />
         <Field label="Output" inputMode="decimal" value={output} onValue={setOutput} />
       </div>
     </ActionDialog>

@@ -26,7 +26,15 @@ export function TenantPage() {
     queryFn: () => body(api.GET("/admin/tenants/{tenant}", { params: { path: { tenant } } })),
   });
   return (
-    <Page title={tenant} scopes={["admin"]} actions={<Link href={to.adapters(tenant)} className="button primary">Adapters</Link>}>
+    <Page
+      title={tenant}
+      scopes={["admin"]}
+      actions={
+        <Link href={to.adapters(tenant)} className="button primary">
+          Adapters
+        </Link>
+      }
+    >
       <Loaded query={query}>{(data) => <TenantDetails tenant={data} />}</Loaded>
     </Page>
   );
@@ -63,11 +71,22 @@ function TenantDetails({ tenant }: { tenant: Tenant }) {
       <QuotaTable quota={tenant.quota} used={tenant.used} />
       <section aria-label="Limits">
         <h2>Limits</h2>
-        <Facts facts={Object.entries(tenant.limits).map(([name, value]) => [name.replaceAll("_", " "), String(value ?? "no limit")] as const)} />
+        <Facts
+          facts={Object.entries(tenant.limits).map(
+            ([name, value]) => [name.replaceAll("_", " "), String(value ?? "no limit")] as const,
+          )}
+        />
       </section>
       {open === "weight" && <WeightDialog tenant={tenant} onClose={close} />}
       {open === "quota" && <QuotaDialog tenant={tenant} onClose={close} />}
-      {open === "limits" && <LimitsForm limits={tenant.limits} title={`Limits of ${tenant.slug}`} onSave={(limits) => patch(tenant.slug, { limits })} onClose={close} />}
+      {open === "limits" && (
+        <LimitsForm
+          limits={tenant.limits}
+          title={`Limits of ${tenant.slug}`}
+          onSave={(limits) => patch(tenant.slug, { limits })}
+          onClose={close}
+        />
+      )}
       {open === "delete" && <DeleteTenant tenant={tenant} onClose={close} />}
     </>
   );
@@ -97,8 +116,22 @@ function Switch({ tenant }: { tenant: Tenant }) {
 function WeightDialog({ tenant, onClose }: Props) {
   const [weight, setWeight] = useState(String(tenant.weight));
   return (
-    <ActionDialog title={`Weight of ${tenant.slug}`} submit="Set the weight" onClose={onClose} action={() => patch(tenant.slug, { weight: Number(weight) })}>
-      <Field label="Weight" type="number" min={0.001} max={1000} step="any" value={weight} onValue={setWeight} hint="The share of the engine while several tenants wait." />
+    <ActionDialog
+      title={`Weight of ${tenant.slug}`}
+      submit="Set the weight"
+      onClose={onClose}
+      action={() => patch(tenant.slug, { weight: Number(weight) })}
+    >
+      <Field
+        label="Weight"
+        type="number"
+        min={0.001}
+        max={1000}
+        step="any"
+        value={weight}
+        onValue={setWeight}
+        hint="The share of the engine while several tenants wait."
+      />
     </ActionDialog>
   );
 }
@@ -106,14 +139,30 @@ function WeightDialog({ tenant, onClose }: Props) {
 const QUOTAS = ["adapters", "versions", "bytes", "rank", "pinned_slots"] as const;
 
 function QuotaDialog({ tenant, onClose }: Props) {
-  const [texts, setTexts] = useState(() => Object.fromEntries(QUOTAS.map((name) => [name, String(tenant.quota[name] ?? "")])));
-  const quota = Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, text.trim() === "" ? null : Number(text)]));
+  const [texts, setTexts] = useState(() =>
+    Object.fromEntries(QUOTAS.map((name) => [name, String(tenant.quota[name] ?? "")])),
+  );
+  const quota = Object.fromEntries(
+    Object.entries(texts).map(([name, text]) => [name, text.trim() === "" ? null : Number(text)]),
+  );
   return (
-    <ActionDialog title={`Quota of ${tenant.slug}`} submit="Set the quota" onClose={onClose} action={() => patch(tenant.slug, { quota })}>
+    <ActionDialog
+      title={`Quota of ${tenant.slug}`}
+      submit="Set the quota"
+      onClose={onClose}
+      action={() => patch(tenant.slug, { quota })}
+    >
       <p>An empty field means no limit.</p>
       <div className="fields">
         {QUOTAS.map((name) => (
-          <Field key={name} label={name.replaceAll("_", " ")} type="number" min={0} value={texts[name] ?? ""} onValue={(text) => setTexts({ ...texts, [name]: text })} />
+          <Field
+            key={name}
+            label={name.replaceAll("_", " ")}
+            type="number"
+            min={0}
+            value={texts[name] ?? ""}
+            onValue={(text) => setTexts({ ...texts, [name]: text })}
+          />
         ))}
       </div>
     </ActionDialog>
@@ -127,7 +176,13 @@ function DeleteTenant({ tenant, onClose }: Props) {
     navigate("/tenants");
   }
   return (
-    <ActionDialog title={`Delete ${tenant.slug}`} submit="Delete the tenant" confirm={tenant.slug} action={remove} onClose={onClose}>
+    <ActionDialog
+      title={`Delete ${tenant.slug}`}
+      submit="Delete the tenant"
+      confirm={tenant.slug}
+      action={remove}
+      onClose={onClose}
+    >
       <p>The tenant and all its keys go. It must have no adapters: it has {tenant.used.adapters}.</p>
     </ActionDialog>
   );

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { Link } from "wouter";
-import { api, body } from "../../api/client";
+import { type Schemas, api, body } from "../../api/client";
 import { ActionDialog } from "../../components/action-dialog";
 import { Badge } from "../../components/badge";
 import { Empty } from "../../components/empty";
@@ -31,39 +31,45 @@ export function Tenants() {
               <p>A tenant is a business unit: it owns adapters, keys and limits.</p>
             </Empty>
           ) : (
-            <Table
-              caption="Tenants"
-              rows={tenants}
-              rowKey={(tenant) => tenant.slug}
-              columns={[
-                { head: "Tenant", cell: (tenant) => <Link href={to.tenant(tenant.slug)}>{tenant.slug}</Link> },
-                { head: "Name", cell: (tenant) => tenant.name },
-                { head: "State", cell: (tenant) => <Badge state={tenant.disabled ? "disabled" : "enabled"} /> },
-                { head: "Weight", numeric: true, cell: (tenant) => number(tenant.weight) },
-                { head: "Created", cell: (tenant) => time(tenant.created_at) },
-                {
-                  head: "Pages",
-                  cell: (tenant) => (
-                    <div className="row">
-                      <Link href={to.adapters(tenant.slug)} aria-label={`Adapters of ${tenant.slug}`}>
-                        Adapters
-                      </Link>
-                      <Link href={to.page(tenant.slug, "keys")} aria-label={`Keys of ${tenant.slug}`}>
-                        Keys
-                      </Link>
-                      <Link href={to.page(tenant.slug, "usage")} aria-label={`Usage of ${tenant.slug}`}>
-                        Usage
-                      </Link>
-                    </div>
-                  ),
-                },
-              ]}
-            />
+            <TenantTable tenants={tenants} />
           )
         }
       </Paged>
       {creating && <CreateTenant onClose={() => setCreating(false)} />}
     </Page>
+  );
+}
+
+function TenantTable({ tenants }: { tenants: readonly Schemas["Tenant"][] }) {
+  return (
+    <Table
+      caption="Tenants"
+      rows={tenants}
+      rowKey={(tenant) => tenant.slug}
+      columns={[
+        { head: "Tenant", cell: (tenant) => <Link href={to.tenant(tenant.slug)}>{tenant.slug}</Link> },
+        { head: "Name", cell: (tenant) => tenant.name },
+        { head: "State", cell: (tenant) => <Badge state={tenant.disabled ? "disabled" : "enabled"} /> },
+        { head: "Weight", numeric: true, cell: (tenant) => number(tenant.weight) },
+        { head: "Created", cell: (tenant) => time(tenant.created_at) },
+        {
+          head: "Pages",
+          cell: (tenant) => (
+            <div className="row">
+              <Link href={to.adapters(tenant.slug)} aria-label={`Adapters of ${tenant.slug}`}>
+                Adapters
+              </Link>
+              <Link href={to.page(tenant.slug, "keys")} aria-label={`Keys of ${tenant.slug}`}>
+                Keys
+              </Link>
+              <Link href={to.page(tenant.slug, "usage")} aria-label={`Usage of ${tenant.slug}`}>
+                Usage
+              </Link>
+            </div>
+          ),
+        },
+      ]}
+    />
   );
 }
 
@@ -77,11 +83,22 @@ function CreateTenant({ onClose }: { onClose: () => void }) {
       submit="Create the tenant"
       disabled={slug.trim() === ""}
       onClose={onClose}
-      action={() => api.POST("/admin/tenants", { body: { slug: slug.trim(), name: name.trim() || null, weight: Number(weight) } })}
+      action={() =>
+        api.POST("/admin/tenants", { body: { slug: slug.trim(), name: name.trim() || null, weight: Number(weight) } })
+      }
     >
       <Field label="Slug" value={slug} onValue={setSlug} autoComplete="off" hint="1 to 63 of a-z 0-9 . _ -" />
       <Field label="Name" value={name} onValue={setName} />
-      <Field label="Weight" type="number" min={0.001} max={1000} step="any" value={weight} onValue={setWeight} hint="A tenant of weight 2 gets twice the tokens of one of weight 1." />
+      <Field
+        label="Weight"
+        type="number"
+        min={0.001}
+        max={1000}
+        step="any"
+        value={weight}
+        onValue={setWeight}
+        hint="A tenant of weight 2 gets twice the tokens of one of weight 1."
+      />
     </ActionDialog>
   );
 }

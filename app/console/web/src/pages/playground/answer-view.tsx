@@ -16,7 +16,13 @@ interface Props {
 export function AnswerView({ answer, compareWith }: Props) {
   return (
     <>
-      <div className="answer text" tabIndex={0} role="group" aria-label="Answer" aria-busy={answer?.state === "streaming"}>
+      <div
+        className="answer text"
+        tabIndex={0}
+        role="group"
+        aria-label="Answer"
+        aria-busy={answer?.state === "streaming"}
+      >
         {answer !== undefined && <AnswerText text={answer.text} compareWith={compareWith} />}
       </div>
       {answer?.error != null && <ErrorNotice error={answer.error} />}

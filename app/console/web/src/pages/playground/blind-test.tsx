@@ -3,6 +3,7 @@ import { Notice } from "../../components/notice";
 import { Table } from "../../components/table";
 import { share } from "../../lib/format";
 import type { Actor } from "./actor";
+import type { Answer } from "./request";
 import { ModelField, initialModels } from "./models";
 import { SettingsFields, useSettings } from "./settings";
 import { useAnswers } from "./use-answers";
@@ -60,34 +61,48 @@ export function BlindTest({ actor, models }: Props) {
         </button>
       </div>
       {sides !== null && (
-        <>
-          <div className="columns">
-            {["Left", "Right"].map((side, index) => (
-              <section key={side} className="card" aria-label={side}>
-                <h2>{voted === undefined ? side : `${side}: ${sides[index]}`}</h2>
-                <div className="answer text" tabIndex={0} role="group" aria-label={`Answer ${side.toLowerCase()}`}>
-                  {answers[index]?.text}
-                  {answers[index]?.error?.message}
-                </div>
-              </section>
-            ))}
-          </div>
-          <div className="row" role="group" aria-label="Vote">
-            <button type="button" disabled={!canVote} onClick={() => vote(sides[0])}>
-              Left is better
-            </button>
-            <button type="button" disabled={!canVote} onClick={() => vote(null)}>
-              Equal
-            </button>
-            <button type="button" disabled={!canVote} onClick={() => vote(sides[1])}>
-              Right is better
-            </button>
-          </div>
-        </>
+        <Sides sides={sides} answers={answers} isRevealed={voted !== undefined} canVote={canVote} onVote={vote} />
       )}
       {voted !== undefined && <Notice tone="info" title={voted === null ? "A tie" : `You preferred ${voted}`} />}
       {votes.length > 0 && <Tally names={[a, b]} votes={votes} />}
     </form>
+  );
+}
+
+interface SidesProps {
+  sides: readonly [string, string];
+  answers: readonly Answer[];
+  isRevealed: boolean;
+  canVote: boolean;
+  onVote: (winner: Vote) => void;
+}
+
+function Sides({ sides, answers, isRevealed, canVote, onVote }: SidesProps) {
+  return (
+    <>
+      <div className="columns">
+        {["Left", "Right"].map((side, index) => (
+          <section key={side} className="card" aria-label={side}>
+            <h2>{isRevealed ? `${side}: ${sides[index]}` : side}</h2>
+            <div className="answer text" tabIndex={0} role="group" aria-label={`Answer ${side.toLowerCase()}`}>
+              {answers[index]?.text}
+              {answers[index]?.error?.message}
+            </div>
+          </section>
+        ))}
+      </div>
+      <div className="row" role="group" aria-label="Vote">
+        <button type="button" disabled={!canVote} onClick={() => onVote(sides[0])}>
+          Left is better
+        </button>
+        <button type="button" disabled={!canVote} onClick={() => onVote(null)}>
+          Equal
+        </button>
+        <button type="button" disabled={!canVote} onClick={() => onVote(sides[1])}>
+          Right is better
+        </button>
+      </div>
+    </>
   );
 }
 

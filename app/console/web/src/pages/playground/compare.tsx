@@ -41,7 +41,11 @@ export function Compare({ actor, models }: Props) {
         <button type="button" disabled={!isRunning} onClick={stop}>
           Stop
         </button>
-        <button type="button" disabled={columns.length === MOST_COLUMNS} onClick={() => setChosen([...columns, models[0] ?? ""])}>
+        <button
+          type="button"
+          disabled={columns.length === MOST_COLUMNS}
+          onClick={() => setChosen([...columns, models[0] ?? ""])}
+        >
           Add a column
         </button>
         <Checkbox label="Mark the words that differ from column 1" checked={showDiff} onValue={setShowDiff} />
@@ -54,7 +58,11 @@ export function Compare({ actor, models }: Props) {
             <div className="row">
               <CopyCode model={model} settings={settings} />
               {columns.length > 2 && (
-                <button type="button" className="small" onClick={() => setChosen(columns.filter((_, at) => at !== index))}>
+                <button
+                  type="button"
+                  className="small"
+                  onClick={() => setChosen(columns.filter((_, at) => at !== index))}
+                >
                   Remove
                 </button>
               )}

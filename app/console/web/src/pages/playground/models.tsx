@@ -16,7 +16,8 @@ export function useModels(tenant: string): string[] {
   });
   const shared = useQuery({
     queryKey: ["shared-names", tenant],
-    queryFn: () => body(api.GET("/admin/tenants/{tenant}/shared", { params: { path: { tenant }, query: { limit: 200 } } })),
+    queryFn: () =>
+      body(api.GET("/admin/tenants/{tenant}/shared", { params: { path: { tenant }, query: { limit: 200 } } })),
     enabled: can("adapters:read"),
   });
   const all = [...(adapters.data?.data ?? []), ...(shared.data?.data ?? [])];
@@ -26,7 +27,10 @@ export function useModels(tenant: string): string[] {
 function namesOf(name: string, aliases: object, versions: readonly number[]): string[] {
   return [
     ...Object.keys(aliases).map((alias) => (alias === "default" ? name : `${name}:${alias}`)),
-    ...[...versions].sort((a, b) => b - a).slice(0, 10).map((version) => `${name}@${version}`),
+    ...[...versions]
+      .sort((a, b) => b - a)
+      .slice(0, 10)
+      .map((version) => `${name}@${version}`),
   ];
 }
 

@@ -48,11 +48,21 @@ export function PromptGrid({ actor, models }: Props) {
 
   return (
     <form onSubmit={onSubmit} aria-label="Prompts from a file">
-      <FileField label="File of prompts" accept=".txt,.jsonl,.json" hint={`One prompt a line, at most ${MOST_PROMPTS}; or JSON lines with a prompt.`} onFiles={(files) => void onFile(files[0])} />
+      <FileField
+        label="File of prompts"
+        accept=".txt,.jsonl,.json"
+        hint={`One prompt a line, at most ${MOST_PROMPTS}; or JSON lines with a prompt.`}
+        onFiles={(files) => void onFile(files[0])}
+      />
       {error !== null && <ErrorNotice error={error} />}
       <div className="fields">
         {columns.map((model, index) => (
-          <ModelField key={index} label={`Model ${index + 1}`} value={model} onValue={(name) => setChosen(columns.map((before, at) => (at === index ? name : before)))} />
+          <ModelField
+            key={index}
+            label={`Model ${index + 1}`}
+            value={model}
+            onValue={(name) => setChosen(columns.map((before, at) => (at === index ? name : before)))}
+          />
         ))}
       </div>
       <SettingsFields texts={texts} withPrompt={false} />
@@ -63,10 +73,18 @@ export function PromptGrid({ actor, models }: Props) {
         <button type="button" disabled={!isRunning} onClick={stop}>
           Stop
         </button>
-        <button type="button" disabled={columns.length === MOST_MODELS} onClick={() => setChosen([...columns, models[0] ?? ""])}>
+        <button
+          type="button"
+          disabled={columns.length === MOST_MODELS}
+          onClick={() => setChosen([...columns, models[0] ?? ""])}
+        >
           Add a model
         </button>
-        <button type="button" disabled={asked === null || isRunning} onClick={() => asked !== null && save(asked, answers)}>
+        <button
+          type="button"
+          disabled={asked === null || isRunning}
+          onClick={() => asked !== null && save(asked, answers)}
+        >
           Download as CSV
         </button>
       </div>
@@ -105,6 +123,9 @@ function Cell({ answer }: { answer: Answer | undefined }) {
 }
 
 function save({ prompts, columns }: Omit<GridProps, "answers">, answers: readonly Answer[]) {
-  const rows = prompts.map((prompt, row) => [prompt, ...columns.map((_, column) => answers[row * columns.length + column]?.text ?? "")]);
+  const rows = prompts.map((prompt, row) => [
+    prompt,
+    ...columns.map((_, column) => answers[row * columns.length + column]?.text ?? ""),
+  ]);
   download("answers.csv", csv([["prompt", ...columns], ...rows]), "text/csv");
 }

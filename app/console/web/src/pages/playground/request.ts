@@ -82,7 +82,12 @@ export async function ask(
 
 type Change = (answer: Answer) => Partial<Answer>;
 
-async function* streamed(model: string, settings: Settings, actor: Readonly<Record<string, string>>, signal: AbortSignal): AsyncGenerator<Change> {
+async function* streamed(
+  model: string,
+  settings: Settings,
+  actor: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): AsyncGenerator<Change> {
   const began = performance.now();
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
@@ -93,7 +98,11 @@ async function* streamed(model: string, settings: Settings, actor: Readonly<Reco
   if (!response.ok || response.body === null) throw await errorOf(response);
   const header = (name: string) => response.headers.get(name);
   const load = header("x-tenora-load-ms");
-  yield () => ({ version: header("x-tenora-adapter"), loadMs: load === null ? null : Number(load), requestId: header("x-request-id") });
+  yield () => ({
+    version: header("x-tenora-adapter"),
+    loadMs: load === null ? null : Number(load),
+    requestId: header("x-request-id"),
+  });
   const clock = new Clock(began);
   for await (const event of serverEvents(response.body)) {
     if (event.data === "[DONE]") break;
@@ -144,4 +153,3 @@ class Clock {
     return this.chunks < CHUNKS_FOR_RATE || elapsedMs <= 0 ? null : ((tokens - 1) / elapsedMs) * 1000;
   }
 }
-

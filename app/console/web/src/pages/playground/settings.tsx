@@ -16,7 +16,18 @@ export function useSettings() {
     seed: optional(seed),
     maxTokens: Math.max(1, Number(maxTokens) || 1),
   };
-  const texts = { system, setSystem, prompt, setPrompt, temperature, setTemperature, seed, setSeed, maxTokens, setMaxTokens };
+  const texts = {
+    system,
+    setSystem,
+    prompt,
+    setPrompt,
+    temperature,
+    setTemperature,
+    seed,
+    setSeed,
+    maxTokens,
+    setMaxTokens,
+  };
   return { settings, texts };
 }
 
@@ -36,9 +47,24 @@ export function SettingsFields({ texts, withPrompt }: Props) {
       {withPrompt && <TextArea label="Prompt" rows={4} value={texts.prompt} onValue={texts.setPrompt} />}
       <div className="fields">
         <Field label="System prompt" value={texts.system} onValue={texts.setSystem} />
-        <Field label="Temperature" type="number" min={0} max={2} step="any" value={texts.temperature} onValue={texts.setTemperature} />
+        <Field
+          label="Temperature"
+          type="number"
+          min={0}
+          max={2}
+          step="any"
+          value={texts.temperature}
+          onValue={texts.setTemperature}
+        />
         <Field label="Seed" type="number" step={1} value={texts.seed} onValue={texts.setSeed} />
-        <Field label="Most tokens" type="number" min={1} step={1} value={texts.maxTokens} onValue={texts.setMaxTokens} />
+        <Field
+          label="Most tokens"
+          type="number"
+          min={1}
+          step={1}
+          value={texts.maxTokens}
+          onValue={texts.setMaxTokens}
+        />
       </div>
     </>
   );

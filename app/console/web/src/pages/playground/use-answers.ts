@@ -30,7 +30,9 @@ export function useAnswers(actor: Actor, atOnce = 4) {
     };
     await Promise.all(Array.from({ length: atOnce }, worker));
     if (controller.signal.aborted) {
-      setAnswers((before) => before.map((answer) => (answer.state === "waiting" ? { ...answer, state: "stopped" } : answer)));
+      setAnswers((before) =>
+        before.map((answer) => (answer.state === "waiting" ? { ...answer, state: "stopped" } : answer)),
+      );
     }
     setRunning(false);
   }

@@ -24,26 +24,12 @@ export function AdapterPage() {
     queryFn: () => body(api.GET("/admin/tenants/{tenant}/adapters/{adapter}", { params: { path } })),
     enabled: can("adapters:read"),
   });
-  const actions = (
-    <>
-      <Link href={`${to.page(path.tenant, "playground")}?model=${encodeURIComponent(path.adapter)}`} className="button">
-        Try it
-      </Link>
-      {can("adapters:write") && (
-        <>
-          <Link href={to.upload(path.tenant, path.adapter)} className="button primary">
-            Upload a version
-          </Link>
-          <button type="button" onClick={() => setDeleting(true)}>
-            Delete…
-          </button>
-        </>
-      )}
-    </>
-  );
-
   return (
-    <Page title={path.adapter} scopes={["adapters:read"]} actions={actions}>
+    <Page
+      title={path.adapter}
+      scopes={["adapters:read"]}
+      actions={<Actions {...path} onDelete={() => setDeleting(true)} />}
+    >
       <Loaded query={query}>
         {(adapter) => (
           <>
@@ -58,11 +44,34 @@ export function AdapterPage() {
             <Versions {...path} />
             <AdapterUsage {...path} />
             <Shares {...path} />
-            {deleting && <DeleteAdapter {...path} versions={adapter.versions.length} onClose={() => setDeleting(false)} />}
+            {deleting && (
+              <DeleteAdapter {...path} versions={adapter.versions.length} onClose={() => setDeleting(false)} />
+            )}
           </>
         )}
       </Loaded>
     </Page>
+  );
+}
+
+function Actions({ tenant, adapter, onDelete }: { tenant: string; adapter: string; onDelete: () => void }) {
+  const { can } = useMe();
+  return (
+    <>
+      <Link href={`${to.page(tenant, "playground")}?model=${encodeURIComponent(adapter)}`} className="button">
+        Try it
+      </Link>
+      {can("adapters:write") && (
+        <>
+          <Link href={to.upload(tenant, adapter)} className="button primary">
+            Upload a version
+          </Link>
+          <button type="button" onClick={onDelete}>
+            Delete…
+          </button>
+        </>
+      )}
+    </>
   );
 }
 
@@ -84,10 +93,18 @@ function DeleteAdapter({ tenant, adapter, versions, onClose }: DeleteProps) {
   }
 
   return (
-    <ActionDialog title={`Delete ${adapter}`} submit="Delete the adapter" confirm={adapter} action={remove} onClose={onClose}>
+    <ActionDialog
+      title={`Delete ${adapter}`}
+      submit="Delete the adapter"
+      confirm={adapter}
+      action={remove}
+      onClose={onClose}
+    >
       <p>These go, and cannot be restored:</p>
       <ul className="list">
-        <li>{plural(versions, "version")} with their weights, on the store, on every server's disk and in the engine</li>
+        <li>
+          {plural(versions, "version")} with their weights, on the store, on every server's disk and in the engine
+        </li>
         <li>all aliases, canaries and pins of the adapter</li>
         <li>its shares: other tenants lose it at once</li>
       </ul>

@@ -36,7 +36,9 @@ function AdapterList({ tenant }: { tenant: string }) {
   const filter = { state: state || undefined, label: labelFilter.includes("=") ? [labelFilter] : undefined };
   const query = usePages(["adapters", tenant, filter], (cursor) =>
     body(
-      api.GET("/admin/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { ...filter, cursor, limit: 50 } } }),
+      api.GET("/admin/tenants/{tenant}/adapters", {
+        params: { path: { tenant }, query: { ...filter, cursor, limit: 50 } },
+      }),
     ),
   );
   const isFiltered = filter.state !== undefined || filter.label !== undefined;

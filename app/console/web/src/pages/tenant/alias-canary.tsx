@@ -12,8 +12,7 @@ const POLL_MS = 5_000;
 export function AliasCanary(path: AliasPath) {
   const query = useQuery({
     queryKey: ["alias", path],
-    queryFn: () =>
-      body(api.GET("/admin/tenants/{tenant}/adapters/{adapter}/aliases/{alias}", { params: { path } })),
+    queryFn: () => body(api.GET("/admin/tenants/{tenant}/adapters/{adapter}/aliases/{alias}", { params: { path } })),
     refetchInterval: ({ state }) => (state.data?.canary?.state === "running" ? POLL_MS : false),
   });
   const canary = query.data?.canary;

@@ -49,7 +49,6 @@ export function Aliases({ tenant, adapter, versions }: Props) {
       }),
     ),
   );
-  const actions = ACTIONS.filter(([action]) => action === "history" || can("adapters:write"));
 
   return (
     <section aria-label="Aliases">
@@ -66,38 +65,16 @@ export function Aliases({ tenant, adapter, versions }: Props) {
           aliases.length === 0 ? (
             <Empty title="No alias" command={`tenora adapters promote ${adapter}@1 --tenant ${tenant}`}>
               <p>
-                Requests that name <code>{adapter}</code> need the alias <code>default</code>. Promote a version to create it.
+                Requests that name <code>{adapter}</code> need the alias <code>default</code>. Promote a version to
+                create it.
               </p>
             </Empty>
           ) : (
-            <Table
-              caption="Aliases"
-              rows={aliases}
-              rowKey={(alias) => alias.name}
-              columns={[
-                { head: "Alias", cell: (alias) => <code>{alias.name}</code> },
-                { head: "Traffic", cell: (alias) => weights(alias.weights) },
-                { head: "Canary", cell: (alias) => <AliasCanary tenant={tenant} adapter={adapter} alias={alias.name} /> },
-                { head: "Changed", cell: (alias) => time(alias.updated_at) },
-                {
-                  head: "Actions",
-                  cell: (alias) => (
-                    <div className="row">
-                      {actions.map(([action, text]) => (
-                        <button
-                          key={action}
-                          type="button"
-                          className="small"
-                          aria-label={`${text.replace("…", "")} ${alias.name}`}
-                          onClick={() => setOpen({ action, alias })}
-                        >
-                          {text}
-                        </button>
-                      ))}
-                    </div>
-                  ),
-                },
-              ]}
+            <AliasTable
+              tenant={tenant}
+              adapter={adapter}
+              aliases={aliases}
+              onAction={(action, alias) => setOpen({ action, alias })}
             />
           )
         }
@@ -109,7 +86,54 @@ export function Aliases({ tenant, adapter, versions }: Props) {
   );
 }
 
-function AliasDialog({ action, alias, ...props }: Props & { action: Action; alias: Alias | null; onClose: () => void }): ReactNode {
+interface TableProps {
+  tenant: string;
+  adapter: string;
+  aliases: readonly Alias[];
+  onAction: (action: Action, alias: Alias) => void;
+}
+
+function AliasTable({ tenant, adapter, aliases, onAction }: TableProps) {
+  const { can } = useMe();
+  const actions = ACTIONS.filter(([action]) => action === "history" || can("adapters:write"));
+  return (
+    <Table
+      caption="Aliases"
+      rows={aliases}
+      rowKey={(alias) => alias.name}
+      columns={[
+        { head: "Alias", cell: (alias) => <code>{alias.name}</code> },
+        { head: "Traffic", cell: (alias) => weights(alias.weights) },
+        { head: "Canary", cell: (alias) => <AliasCanary tenant={tenant} adapter={adapter} alias={alias.name} /> },
+        { head: "Changed", cell: (alias) => time(alias.updated_at) },
+        {
+          head: "Actions",
+          cell: (alias) => (
+            <div className="row">
+              {actions.map(([action, text]) => (
+                <button
+                  key={action}
+                  type="button"
+                  className="small"
+                  aria-label={`${text.replace("…", "")} ${alias.name}`}
+                  onClick={() => onAction(action, alias)}
+                >
+                  {text}
+                </button>
+              ))}
+            </div>
+          ),
+        },
+      ]}
+    />
+  );
+}
+
+function AliasDialog({
+  action,
+  alias,
+  ...props
+}: Props & { action: Action; alias: Alias | null; onClose: () => void }): ReactNode {
   if (action === "promote" || alias === null) return <PromoteDialog {...props} alias={alias} />;
   if (action === "split") return <SplitDialog {...props} alias={alias} />;
   if (action === "canary") return <CanaryDialog {...props} alias={alias} />;

@@ -133,7 +133,13 @@ function CreateBatch({ onClose }: { onClose: () => void }) {
   }
 
   return (
-    <ActionDialog title="Create a batch" submit="Upload and create" disabled={file === null} action={create} onClose={onClose}>
+    <ActionDialog
+      title="Create a batch"
+      submit="Upload and create"
+      disabled={file === null}
+      action={create}
+      onClose={onClose}
+    >
       <FileField
         label="File of requests (.jsonl)"
         accept=".jsonl"

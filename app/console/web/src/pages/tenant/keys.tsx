@@ -24,11 +24,17 @@ function command(tenant: string): string {
 function platformCalls(tenant: string): KeyCalls {
   return {
     queryKey: [tenant],
-    list: (cursor) => body(api.GET("/admin/tenants/{tenant}/keys", { params: { path: { tenant }, query: { cursor } } })),
+    list: (cursor) =>
+      body(api.GET("/admin/tenants/{tenant}/keys", { params: { path: { tenant }, query: { cursor } } })),
     create: (key) => body(api.POST("/admin/tenants/{tenant}/keys", { params: { path: { tenant } }, body: key })),
     revoke: (id) => api.DELETE("/admin/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } }),
     rotate: (id) =>
-      body(api.POST("/admin/tenants/{tenant}/keys/{key_id}/rotate", { params: { path: { tenant, key_id: id } }, body: {} })),
+      body(
+        api.POST("/admin/tenants/{tenant}/keys/{key_id}/rotate", {
+          params: { path: { tenant, key_id: id } },
+          body: {},
+        }),
+      ),
     scopes: SCOPES,
     command: command(tenant),
   };

@@ -21,7 +21,11 @@ export function Limits() {
 }
 
 function OwnLimits({ canReadQuota }: { canReadQuota: boolean }) {
-  const limits = useQuery({ queryKey: ["limits"], queryFn: () => body(api.GET("/v1/limits")), refetchInterval: REFRESH_MS });
+  const limits = useQuery({
+    queryKey: ["limits"],
+    queryFn: () => body(api.GET("/v1/limits")),
+    refetchInterval: REFRESH_MS,
+  });
   return (
     <>
       <Loaded query={limits}>

@@ -39,14 +39,18 @@ function SharedList({ tenant }: { tenant: string }) {
               {
                 head: "Aliases",
                 cell: ({ aliases }) =>
-                  Object.entries(aliases).map(([alias, targets]) => `${alias} → ${weights(targets)}`).join("; ") || NONE,
+                  Object.entries(aliases)
+                    .map(([alias, targets]) => `${alias} → ${weights(targets)}`)
+                    .join("; ") || NONE,
               },
               { head: "Versions", numeric: true, cell: (adapter) => count(adapter.versions.length) },
               { head: "Since", cell: (adapter) => time(adapter.shared_at) },
               {
                 head: "Actions",
                 cell: (adapter) => (
-                  <Link href={`${to.page(tenant, "playground")}?model=${encodeURIComponent(adapter.name)}`}>Try it</Link>
+                  <Link href={`${to.page(tenant, "playground")}?model=${encodeURIComponent(adapter.name)}`}>
+                    Try it
+                  </Link>
                 ),
               },
             ]}

@@ -1,6 +1,6 @@
 import { useMutation } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
-import { api, body } from "../../api/client";
+import { type Schemas, api, body } from "../../api/client";
 import { ErrorNotice } from "../../components/error-notice";
 import { Field } from "../../components/field";
 import { Paged, usePages } from "../../components/paged";
@@ -40,34 +40,48 @@ export function Shares({ tenant, adapter }: Props) {
           shares.length === 0 ? (
             <p className="quiet">No other tenant.</p>
           ) : (
-            <Table
-              caption="Tenants that may use the adapter"
-              rows={shares}
-              rowKey={(share) => share.recipient}
-              columns={[
-                { head: "Tenant", cell: (share) => share.recipient },
-                { head: "Since", cell: (share) => time(share.created_at) },
-                { head: "By", cell: (share) => share.created_by },
-                {
-                  head: "Actions",
-                  cell: (share) =>
-                    can("adapters:write") && (
-                      <button
-                        type="button"
-                        className="small"
-                        aria-label={`End the share with ${share.recipient}`}
-                        onClick={() => end.mutate(share.recipient)}
-                      >
-                        End
-                      </button>
-                    ),
-                },
-              ]}
+            <ShareTable
+              shares={shares}
+              onEnd={can("adapters:write") ? (recipient) => end.mutate(recipient) : undefined}
             />
           )
         }
       </Paged>
     </section>
+  );
+}
+
+interface TableProps {
+  shares: readonly Schemas["Share"][];
+  onEnd: ((recipient: string) => void) | undefined;
+}
+
+function ShareTable({ shares, onEnd }: TableProps) {
+  return (
+    <Table
+      caption="Tenants that may use the adapter"
+      rows={shares}
+      rowKey={(share) => share.recipient}
+      columns={[
+        { head: "Tenant", cell: (share) => share.recipient },
+        { head: "Since", cell: (share) => time(share.created_at) },
+        { head: "By", cell: (share) => share.created_by },
+        {
+          head: "Actions",
+          cell: (share) =>
+            onEnd !== undefined && (
+              <button
+                type="button"
+                className="small"
+                aria-label={`End the share with ${share.recipient}`}
+                onClick={() => onEnd(share.recipient)}
+              >
+                End
+              </button>
+            ),
+        },
+      ]}
+    />
   );
 }
 

@@ -5,7 +5,10 @@ import { useParam } from "../../lib/params";
 import { useMe } from "../../session";
 
 /** Return the function that fetches the usage of a tenant, by its own key or a platform key. */
-export function fetchUsage(isPlatform: boolean, tenant: string): (query: UsageQuery) => Promise<Schemas["UsageReport"]> {
+export function fetchUsage(
+  isPlatform: boolean,
+  tenant: string,
+): (query: UsageQuery) => Promise<Schemas["UsageReport"]> {
   return (query) =>
     isPlatform
       ? body(api.GET("/admin/usage", { params: { query: { ...query, tenant } } }))

@@ -17,8 +17,7 @@ export function VersionPage() {
   const { can } = useMe();
   const query = useQuery({
     queryKey: ["version", path],
-    queryFn: () =>
-      body(api.GET("/admin/tenants/{tenant}/adapters/{adapter}/versions/{number}", { params: { path } })),
+    queryFn: () => body(api.GET("/admin/tenants/{tenant}/adapters/{adapter}/versions/{number}", { params: { path } })),
     enabled: can("adapters:read"),
     refetchInterval: ({ state }) => pollWhileValidating(state.data),
   });

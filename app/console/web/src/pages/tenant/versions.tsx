@@ -24,7 +24,6 @@ const POLL_MS = 2_000;
 
 /** Versions of an adapter, newest first, with what can be done with each. */
 export function Versions({ tenant, adapter }: Props) {
-  const { can } = useMe();
   const query = usePages(["versions", tenant, adapter], (cursor) =>
     body(
       api.GET("/admin/tenants/{tenant}/adapters/{adapter}/versions", {
@@ -42,31 +41,43 @@ export function Versions({ tenant, adapter }: Props) {
               <p>Upload a version to serve the adapter again.</p>
             </Empty>
           ) : (
-            <Table
-              caption="Versions"
-              rows={versions}
-              rowKey={(version) => version.version}
-              columns={[
-                {
-                  head: "Version",
-                  cell: (version) => (
-                    <Link href={`${to.adapter(tenant, adapter)}/versions/${version.version}`}>{version.name}</Link>
-                  ),
-                },
-                { head: "State", cell: (version) => <VersionState version={version} /> },
-                { head: "Aliases", cell: (version) => version.aliases.join(", ") || NONE },
-                { head: "Rank", numeric: true, cell: (version) => count(version.rank) },
-                { head: "Size", numeric: true, cell: (version) => bytes(version.size_bytes) },
-                { head: "Uploaded", cell: (version) => `${time(version.created_at)} by ${version.created_by}` },
-                ...(can("adapters:write")
-                  ? [{ head: "Actions", cell: (version: Version) => <VersionActions tenant={tenant} version={version} /> }]
-                  : []),
-              ]}
-            />
+            <VersionTable tenant={tenant} adapter={adapter} versions={versions} />
           )
         }
       </Paged>
     </section>
+  );
+}
+
+function VersionTable({ tenant, adapter, versions }: Props & { versions: readonly Version[] }) {
+  const { can } = useMe();
+  return (
+    <Table
+      caption="Versions"
+      rows={versions}
+      rowKey={(version) => version.version}
+      columns={[
+        {
+          head: "Version",
+          cell: (version) => (
+            <Link href={`${to.adapter(tenant, adapter)}/versions/${version.version}`}>{version.name}</Link>
+          ),
+        },
+        { head: "State", cell: (version) => <VersionState version={version} /> },
+        { head: "Aliases", cell: (version) => version.aliases.join(", ") || NONE },
+        { head: "Rank", numeric: true, cell: (version) => count(version.rank) },
+        { head: "Size", numeric: true, cell: (version) => bytes(version.size_bytes) },
+        { head: "Uploaded", cell: (version) => `${time(version.created_at)} by ${version.created_by}` },
+        ...(can("adapters:write")
+          ? [
+              {
+                head: "Actions",
+                cell: (version: Version) => <VersionActions tenant={tenant} version={version} />,
+              },
+            ]
+          : []),
+      ]}
+    />
   );
 }
 
@@ -116,7 +127,17 @@ export function VersionActions({ tenant, version }: { tenant: string; version: V
   );
 }
 
-function ActionButton({ name, version, more = false, onClick }: { name: string; version: Version; more?: boolean; onClick: () => void }) {
+function ActionButton({
+  name,
+  version,
+  more = false,
+  onClick,
+}: {
+  name: string;
+  version: Version;
+  more?: boolean;
+  onClick: () => void;
+}) {
   return (
     <button type="button" className="small" aria-label={`${name} ${version.name}`} onClick={onClick}>
       {name}
@@ -168,8 +189,8 @@ function DeleteDialog({ path, version, onClose }: DialogProps & { version: Versi
       <p>Its weights go from the store, every server&apos;s disk and the engine, and cannot be restored.</p>
       {isHeld && (
         <p>
-          These aliases lose it: <strong>{version.aliases.join(", ")}</strong>. Requests to an alias without another version
-          fail.
+          These aliases lose it: <strong>{version.aliases.join(", ")}</strong>. Requests to an alias without another
+          version fail.
         </p>
       )}
     </ActionDialog>

@@ -28,8 +28,8 @@ export function RollbackDialog({ tenant, adapter, alias, onClose }: Props) {
       }
     >
       <p>
-        Now: {weights(alias.weights)}. The server returns to the target before; during a canary, to the old version. A second
-        rollback undoes the first.
+        Now: {weights(alias.weights)}. The server returns to the target before; during a canary, to the old version. A
+        second rollback undoes the first.
       </p>
       <Loaded query={query}>{(data) => <Targets changes={data.pages[0]?.data ?? []} />}</Loaded>
     </ActionDialog>

@@ -36,9 +36,15 @@ export function DropZone({ selection, onSelect }: Props) {
 
   return (
     <>
-      <div className={isOver ? "drop over" : "drop"} onDrop={(event) => void onDrop(event)} onDragOver={onDragOver} onDragLeave={() => setOver(false)}>
+      <div
+        className={isOver ? "drop over" : "drop"}
+        onDrop={(event) => void onDrop(event)}
+        onDragOver={onDragOver}
+        onDragLeave={() => setOver(false)}
+      >
         <p>
-          <strong>Drop the folder that PEFT wrote</strong>, a <code>.zip</code> or a <code>.tar.gz</code> of it, or choose:
+          <strong>Drop the folder that PEFT wrote</strong>, a <code>.zip</code> or a <code>.tar.gz</code> of it, or
+          choose:
         </p>
         <div className="fields">
           <FileField label="Folder" folder multiple onFiles={(files) => select(chosenFiles(files))} />

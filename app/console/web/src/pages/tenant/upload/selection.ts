@@ -8,8 +8,7 @@ const ARCHIVE = /\.(zip|tar\.gz|tgz)$/i;
 
 /** What is to be uploaded: the two files of an adapter, or an archive with them. */
 export type Selection =
-  | { kind: "folder"; config: File; weights: File; others: string[] }
-  | { kind: "archive"; archive: File };
+  { kind: "folder"; config: File; weights: File; others: string[] } | { kind: "archive"; archive: File };
 
 /** Find the adapter among the chosen files, or say why there is none. The shallowest folder with a config counts. */
 export function selectionOf(found: readonly FoundFile[]): Selection | Reason[] {
@@ -24,13 +23,19 @@ export function selectionOf(found: readonly FoundFile[]): Selection | Reason[] {
   const folder = config.path.slice(0, -CONFIG.length);
   const inFolder = found.filter(({ path }) => path.startsWith(folder) && !path.slice(folder.length).includes("/"));
   const weights = inFolder.find(({ file }) => file.name === WEIGHTS);
-  if (weights === undefined) return [inFolder.some(({ file }) => file.name === PICKLE) ? pickle() : missing(WEIGHTS, names(inFolder))];
+  if (weights === undefined)
+    return [inFolder.some(({ file }) => file.name === PICKLE) ? pickle() : missing(WEIGHTS, names(inFolder))];
   const others = inFolder.map(({ file }) => file.name).filter((name) => name !== CONFIG && name !== WEIGHTS);
   return { kind: "folder", config: config.file, weights: weights.file, others };
 }
 
 function names(found: readonly FoundFile[]): string {
-  return found.slice(0, 5).map(({ path }) => path).join(", ") || "no file";
+  return (
+    found
+      .slice(0, 5)
+      .map(({ path }) => path)
+      .join(", ") || "no file"
+  );
 }
 
 export function reason(code: string, field: string, found: string, allowed: string, message: string): Reason {
@@ -38,32 +43,80 @@ export function reason(code: string, field: string, found: string, allowed: stri
 }
 
 function missing(file: string, found: string): Reason {
-  return reason("file_missing", file, found, `a folder with ${CONFIG} and ${WEIGHTS}`, "Choose the folder that PEFT's save_pretrained wrote, or an archive of it.");
+  return reason(
+    "file_missing",
+    file,
+    found,
+    `a folder with ${CONFIG} and ${WEIGHTS}`,
+    "Choose the folder that PEFT's save_pretrained wrote, or an archive of it.",
+  );
 }
 
 function severalAdapters(configs: readonly FoundFile[]): Reason {
   const paths = configs.map(({ path }) => path).join(", ");
-  return reason("several_adapters", CONFIG, paths, "one adapter", "Choose the folder of one adapter, for example the checkpoint to publish.");
+  return reason(
+    "several_adapters",
+    CONFIG,
+    paths,
+    "one adapter",
+    "Choose the folder of one adapter, for example the checkpoint to publish.",
+  );
 }
 
 function pickle(): Reason {
-  return reason("pickle", PICKLE, PICKLE, WEIGHTS, "A pickle can run code, so it is not accepted. Save the adapter with safe_serialization=True, or use tenora adapters push --convert.");
+  return reason(
+    "pickle",
+    PICKLE,
+    PICKLE,
+    WEIGHTS,
+    "A pickle can run code, so it is not accepted. Save the adapter with safe_serialization=True, or use tenora adapters push --convert.",
+  );
 }
 
 /** Check what a browser can see without reading the weights: whether the config is a LoRA's, and the header's length. */
-export async function firstCheck(config: File, weights: File, caps: { weights_bytes: number; header_bytes: number }): Promise<Reason[]> {
+export async function firstCheck(
+  config: File,
+  weights: File,
+  caps: { weights_bytes: number; header_bytes: number },
+): Promise<Reason[]> {
   const reasons: Reason[] = [];
   const parsed = parseObject(await config.text());
   if (parsed === null) {
-    reasons.push(reason("config_invalid", CONFIG, "no JSON object", "a JSON object", "The config is damaged. Save the adapter again with PEFT."));
+    reasons.push(
+      reason(
+        "config_invalid",
+        CONFIG,
+        "no JSON object",
+        "a JSON object",
+        "The config is damaged. Save the adapter again with PEFT.",
+      ),
+    );
   } else if (parsed.peft_type !== "LORA") {
-    reasons.push(reason("peft_type", "peft_type", String(parsed.peft_type), "LORA", "The server serves LoRA adapters only."));
+    reasons.push(
+      reason("peft_type", "peft_type", String(parsed.peft_type), "LORA", "The server serves LoRA adapters only."),
+    );
   }
   if (weights.size > caps.weights_bytes) {
-    reasons.push(reason("weights_too_large", WEIGHTS, `${weights.size} bytes`, `at most ${caps.weights_bytes} bytes`, "Train with a smaller rank or fewer modules, or save in a half-precision type."));
+    reasons.push(
+      reason(
+        "weights_too_large",
+        WEIGHTS,
+        `${weights.size} bytes`,
+        `at most ${caps.weights_bytes} bytes`,
+        "Train with a smaller rank or fewer modules, or save in a half-precision type.",
+      ),
+    );
   }
   if ((await headerEnd(weights)) > Math.min(weights.size, caps.header_bytes + 8)) {
-    reasons.push(reason("header_invalid", WEIGHTS, "a header that ends outside of the file", "a safetensors file", "The file is cut off or no safetensors file. Save the adapter again."));
+    reasons.push(
+      reason(
+        "header_invalid",
+        WEIGHTS,
+        "a header that ends outside of the file",
+        "a safetensors file",
+        "The file is cut off or no safetensors file. Save the adapter again.",
+      ),
+    );
   }
   return reasons;
 }

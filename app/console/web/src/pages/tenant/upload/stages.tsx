@@ -8,25 +8,40 @@ export interface Progress {
 }
 
 /** Stages of an upload: those that are over, the one that runs, and the bytes sent. */
-export function Stages({ progress, outcome }: { progress: Progress; outcome: "pending" | "error" | "success" | "idle" }) {
+export function Stages({
+  progress,
+  outcome,
+}: {
+  progress: Progress;
+  outcome: "pending" | "error" | "success" | "idle";
+}) {
   const current = outcome === "success" ? STAGES.length : STAGES.indexOf(progress.stage);
   return (
     <section aria-label="Progress" className="card">
       <ol className="stages">
         {STAGES.map((stage, index) => (
           <li key={stage} aria-current={index === current ? "step" : undefined}>
-            <span aria-hidden="true">{index < current ? "✓" : index > current ? "·" : outcome === "error" ? "✗" : "…"}</span> {stage}
+            <span aria-hidden="true">
+              {index < current ? "✓" : index > current ? "·" : outcome === "error" ? "✗" : "…"}
+            </span>{" "}
+            {stage}
           </li>
         ))}
       </ol>
-      {progress.stage === "sending" && outcome === "pending" && (
-        <>
-          <progress aria-label="Sent" value={progress.total === 0 ? undefined : progress.sent} max={progress.total || 1} />
-          <p className="quiet">
-            {bytes(progress.sent)} of {bytes(progress.total)}
-          </p>
-        </>
-      )}
+      {outcome === "pending" &&
+        progress.total > 0 &&
+        (progress.stage === "checking" || progress.stage === "sending") && (
+          <>
+            <progress
+              aria-label={progress.stage === "sending" ? "Sent" : "Hashed"}
+              value={progress.sent}
+              max={progress.total}
+            />
+            <p className="quiet">
+              {bytes(progress.sent)} of {bytes(progress.total)}
+            </p>
+          </>
+        )}
     </section>
   );
 }

@@ -1,0 +1,84 @@
+"""Every page, on a phone and on a laptop, in light and dark: no barrier that axe finds, no sideways scroll.
+
+The browser's watch also fails each test on a violation of the policy, an error, or a request to another origin.
+"""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import LAPTOP, PHONE, accessibility_violations, is_wider_than_window, sign_in, watched_page
+from tests.support.console_site import TENANT, ConsoleSite
+
+_TENANT_PAGES = {
+    "adapters": "Adapters",
+    "adapters/quotes": "quotes",
+    "adapters/quotes/versions/1": "quotes@1",
+    "upload": "Upload an adapter",
+    "playground": "Playground",
+    "batches": "Batches",
+    "usage": "Usage",
+    "keys": "Keys",
+    "limits": "Limits and quota",
+    "shared": "Shared with this tenant",
+    "deletions": "Deletions",
+    "events": "Events",
+}
+_PLATFORM_PAGES = {
+    "": "Overview",
+    "tenants": "Tenants",
+    f"tenants/{TENANT}": TENANT,
+    "keys": "Platform keys",
+    "usage": "Usage and cost",
+    "prices": "Prices",
+    "engine": "Engine",
+    "batches": "Batches",
+    "deletions": "Deletions",
+    "events": "Events",
+}
+_LOOKS = [(width, scheme) for width in (PHONE, LAPTOP) for scheme in ("light", "dark")]
+
+
+@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
+def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str) -> None:
+    with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+        page.goto("/console")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Tenora")
+        assert _problems(page, axe) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
+def test_no_page_of_a_tenant_has_a_barrier(
+    browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
+) -> None:
+    pages = {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
+    _check_pages(browser, site, site.key, pages, axe, width, scheme)
+
+
+@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
+def test_no_page_of_the_platform_has_a_barrier(
+    browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
+) -> None:
+    pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()}
+    pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
+    _check_pages(browser, site, site.admin_key, pages, axe, width, scheme)
+
+
+def _check_pages(
+    browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: Path, width: int, scheme: str
+) -> None:
+    problems = []
+    with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+        sign_in(page, key)
+        for path, title in pages.items():
+            page.goto(path)
+            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            expect(page.locator(".loading")).to_have_count(0)
+            problems += [f"{path}: {problem}" for problem in _problems(page, axe)]
+    assert problems == []
+
+
+def _problems(page: Page, axe: Path) -> list[str]:
+    wide = ["scrolls sideways"] if is_wider_than_window(page) else []
+    return wide + accessibility_violations(page, axe)

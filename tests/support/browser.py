@@ -1,0 +1,100 @@
+"""Chromium of Debian for tests of the console: it watches every page for what must not happen."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+
+#: The phone of the design, and a laptop.
+PHONE, LAPTOP = 390, 1280
+_OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+#: Longest wait of an expectation. It only bounds a failure.
+_EXPECT_MS = 30_000
+#: The browser reports each answer that is no success, which pages handle.
+_HANDLED = "Failed to load resource: the server responded with a status of"
+
+
+@dataclass
+class Watch:
+    """Everything that went wrong on the pages of a context.
+
+    Attributes:
+        origin: the only origin that pages may call.
+    """
+
+    origin: str
+    found: list[str] = field(default_factory=list)
+
+    def attach(self, context: BrowserContext) -> None:
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.found.append(f"error: {error.error}"))
+        context.on("request", self._request)
+        context.on("dialog", lambda dialog: self.found.append(f"dialog: {dialog.message}"))
+
+    def _console(self, message: ConsoleMessage) -> None:
+        # A violation of the policy is an error in the console too.
+        if message.type in ("error", "warning") and not message.text.startswith(_HANDLED):
+            self.found.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.origin}/", "blob:")):
+            self.found.append(f"request: {request.url}")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the browser.
+
+    Raises:
+        AssertionError: it is not installed; ``deploy/ci/prepare.sh`` installs it.
+    """
+    executable = shutil.which("chromium")
+    assert executable, "chromium is missing: run deploy/ci/prepare.sh"
+    expect.set_options(timeout=_EXPECT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=_OPTIONS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def watched_page(browser: Browser, url: str, *, width: int = LAPTOP, **options: Any) -> Iterator[Page]:
+    """Open a page in a fresh profile, and fail if anything went wrong on it."""
+    context = browser.new_context(base_url=url, viewport={"width": width, "height": 900}, **options)
+    context.set_default_timeout(_EXPECT_MS)
+    watch = Watch(url)
+    watch.attach(context)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+    assert not watch.found, watch.found
+
+
+def sign_in(page: Page, key: str) -> None:
+    """Sign in with a key, and wait for the first page."""
+    page.goto("/console")
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("banner")).to_be_visible()
+
+
+def is_wider_than_window(page: Page) -> bool:
+    """Return whether the page scrolls sideways."""
+    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+
+def accessibility_violations(page: Page, axe: Path) -> list[str]:
+    """Run axe on the page, and return its findings."""
+    page.evaluate(f"{axe.read_text(encoding='utf-8')};0")
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{finding['id']}: {node['html'][:200]}" for finding in result["violations"] for node in finding["nodes"]]
