@@ -1,10 +1,10 @@
 """One browser, and one site with a fake engine, for all tests of the console's pages."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.async_api import Browser
 
 from deploy.console.build import PACKAGES
 from tests.support.browser import chromium
@@ -12,8 +12,8 @@ from tests.support.console_site import ConsoleSite, console_site
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as browser:
         yield browser
 
 

@@ -6,7 +6,7 @@ The browser's watch also fails each test on a violation of the policy, an error,
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.support.browser import LAPTOP, PHONE, accessibility_violations, is_wider_than_window, sign_in, watched_page
 from tests.support.console_site import TENANT, ConsoleSite
@@ -41,44 +41,44 @@ _LOOKS = [(width, scheme) for width in (PHONE, LAPTOP) for scheme in ("light", "
 
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str) -> None:
-    with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
-        page.goto("/console")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Tenora")
-        assert _problems(page, axe) == []
+async def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str) -> None:
+    async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+        await page.goto("/console")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Tenora")
+        assert await _problems(page, axe) == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-def test_no_page_of_a_tenant_has_a_barrier(
+async def test_no_page_of_a_tenant_has_a_barrier(
     browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
 ) -> None:
     pages = {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
-    _check_pages(browser, site, site.key, pages, axe, width, scheme)
+    await _check_pages(browser, site, site.key, pages, axe, width, scheme)
 
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-def test_no_page_of_the_platform_has_a_barrier(
+async def test_no_page_of_the_platform_has_a_barrier(
     browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
 ) -> None:
     pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()}
     pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
-    _check_pages(browser, site, site.admin_key, pages, axe, width, scheme)
+    await _check_pages(browser, site, site.admin_key, pages, axe, width, scheme)
 
 
-def _check_pages(
+async def _check_pages(
     browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: Path, width: int, scheme: str
 ) -> None:
     problems = []
-    with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
-        sign_in(page, key)
+    async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+        await sign_in(page, key)
         for path, title in pages.items():
-            page.goto(path)
-            expect(page.get_by_role("heading", level=1)).to_have_text(title)
-            expect(page.locator(".loading")).to_have_count(0)
-            problems += [f"{path}: {problem}" for problem in _problems(page, axe)]
+            await page.goto(path)
+            await expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            await expect(page.locator(".loading")).to_have_count(0)
+            problems += [f"{path}: {problem}" for problem in await _problems(page, axe)]
     assert problems == []
 
 
-def _problems(page: Page, axe: Path) -> list[str]:
-    wide = ["scrolls sideways"] if is_wider_than_window(page) else []
-    return wide + accessibility_violations(page, axe)
+async def _problems(page: Page, axe: Path) -> list[str]:
+    wide = ["scrolls sideways"] if await is_wider_than_window(page) else []
+    return wide + await accessibility_violations(page, axe)

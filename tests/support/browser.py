@@ -1,13 +1,13 @@
 """Chromium of Debian for tests of the console: it watches every page for what must not happen."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 #: The phone of the design, and a laptop.
 PHONE, LAPTOP = 390, 1280
@@ -17,8 +17,8 @@ _OPTIONS = (
 )
 #: Longest wait of an expectation. It only bounds a failure.
 _EXPECT_MS = 30_000
-#: The browser reports each answer that is no success, which pages handle.
-_HANDLED = "Failed to load resource: the server responded with a status of"
+#: The browser reports each answer that is no success, and each broken connection. Pages handle them.
+_HANDLED = "Failed to load resource:"
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Watch:
             self.found.append(f"request: {request.url}")
 
 
-@contextmanager
-def chromium() -> Iterator[Browser]:
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
     """Start the browser.
 
     Raises:
@@ -58,43 +58,45 @@ def chromium() -> Iterator[Browser]:
     executable = shutil.which("chromium")
     assert executable, "chromium is missing: run deploy/ci/prepare.sh"
     expect.set_options(timeout=_EXPECT_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=_OPTIONS)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=executable, args=_OPTIONS)
         try:
             yield browser
         finally:
-            browser.close()
+            await browser.close()
 
 
-@contextmanager
-def watched_page(browser: Browser, url: str, *, width: int = LAPTOP, **options: Any) -> Iterator[Page]:
+@asynccontextmanager
+async def watched_page(
+    browser: Browser, url: str, *, width: int = LAPTOP, **options: Any
+) -> AsyncIterator[Page]:
     """Open a page in a fresh profile, and fail if anything went wrong on it."""
-    context = browser.new_context(base_url=url, viewport={"width": width, "height": 900}, **options)
+    context = await browser.new_context(base_url=url, viewport={"width": width, "height": 900}, **options)
     context.set_default_timeout(_EXPECT_MS)
     watch = Watch(url)
     watch.attach(context)
     try:
-        yield context.new_page()
+        yield await context.new_page()
     finally:
-        context.close()
+        await context.close()
     assert not watch.found, watch.found
 
 
-def sign_in(page: Page, key: str) -> None:
+async def sign_in(page: Page, key: str) -> None:
     """Sign in with a key, and wait for the first page."""
-    page.goto("/console")
-    page.get_by_label("API key").fill(key)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("banner")).to_be_visible()
+    await page.goto("/console")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("banner")).to_be_visible()
 
 
-def is_wider_than_window(page: Page) -> bool:
+async def is_wider_than_window(page: Page) -> bool:
     """Return whether the page scrolls sideways."""
-    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+    return bool(await page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
 
-def accessibility_violations(page: Page, axe: Path) -> list[str]:
+async def accessibility_violations(page: Page, axe: Path) -> list[str]:
     """Run axe on the page, and return its findings."""
-    page.evaluate(f"{axe.read_text(encoding='utf-8')};0")
-    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    await page.evaluate(f"{axe.read_text(encoding='utf-8')};0")
+    result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [f"{finding['id']}: {node['html'][:200]}" for finding in result["violations"] for node in finding["nodes"]]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from app.engine.port import Answer, EngineRequest, TokenUsage
+from app.engine.port import Answer, EngineRequest, SmokeResult, TokenUsage
 from app.main import create_app
 from app.settings import Settings
 from tests.support.batches import AnsweringEngine
@@ -28,19 +29,30 @@ class ChattingEngine(AnsweringEngine):
 
     Attributes:
         texts: pieces of the answer to a chat.
+        by_model: pieces of the answers of certain models.
+        may_chat: answers to chats wait for this event.
     """
+
+    #: Result of the smoke check of an adapter that changes nothing.
+    without_effect = SmokeResult(finite=True, has_effect=False)
 
     def __init__(self) -> None:
         super().__init__()
         self.texts = ("Sugar ", "is ", "sweet.")
+        self.by_model: dict[str, tuple[str, ...]] = {}
+        self.may_chat = threading.Event()
+        self.may_chat.set()
 
     async def answer(self, request: EngineRequest) -> Answer:
         if "messages" not in request.body:
             return await super().answer(request)
-        self.usages[request.request_id] = TokenUsage(12, 0, len(self.texts), ttft_s=0.1)
+        while not self.may_chat.is_set():
+            await asyncio.sleep(0.01)
+        texts = self.by_model.get(request.model, self.texts)
+        self.usages[request.request_id] = TokenUsage(12, 0, len(texts), ttft_s=0.1)
         if request.body.get("stream"):
-            return EngineStream(text_chunks(*self.texts))
-        return answer("".join(self.texts))
+            return EngineStream(text_chunks(*texts))
+        return answer("".join(texts))
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,14 @@ def upload(client: httpx.Client, tenant: str, adapter: str, files: PeftFiles, op
     }
     path = f"/admin/tenants/{tenant}/adapters/{adapter}/versions"
     return _ok(client.post(path, files=parts, data={"options": json.dumps(options)}))
+
+
+def folder_of(folder: Path, files: PeftFiles) -> Path:
+    """Write an adapter's files into a new folder."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_bytes(files.config)
+    (folder / "adapter_model.safetensors").write_bytes(files.weights)
+    return folder
 
 
 def make_batch(client: httpx.Client, metadata: Mapping[str, str] | None = None) -> dict[str, Any]:

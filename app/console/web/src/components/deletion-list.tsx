@@ -20,8 +20,10 @@ const POLL_MS = 5_000;
 
 /** Deletions with their proof: when each copy was verified as gone. */
 export function DeletionList({ queryKey, list, command }: Props) {
-  const [open, setOpen] = useState<Deletion | null>(null);
+  const [openId, setOpenId] = useState<string | null>(null);
   const query = usePages(["deletions", ...queryKey], list, POLL_MS);
+  // The report goes on while it is shown.
+  const open = query.data?.pages.flatMap((page) => page.data).find((deletion) => deletion.id === openId);
   return (
     <>
       <Paged query={query}>
@@ -48,9 +50,9 @@ export function DeletionList({ queryKey, list, command }: Props) {
                       type="button"
                       className="small"
                       aria-label={`Proof for ${deletion.subject}`}
-                      onClick={() => setOpen(deletion)}
+                      onClick={() => setOpenId(deletion.id)}
                     >
-                      Show
+                      Proof
                     </button>
                   ),
                 },
@@ -59,7 +61,7 @@ export function DeletionList({ queryKey, list, command }: Props) {
           )
         }
       </Paged>
-      {open !== null && <Proof deletion={open} onClose={() => setOpen(null)} />}
+      {open !== undefined && <Proof deletion={open} onClose={() => setOpenId(null)} />}
     </>
   );
 }

@@ -1,3 +1,4 @@
+import type { Schemas } from "../../../api/client";
 import type { Reason } from "../../../api/error";
 import type { FoundFile } from "./folder";
 
@@ -24,7 +25,7 @@ export function selectionOf(found: readonly FoundFile[]): Selection | Reason[] {
   const inFolder = found.filter(({ path }) => path.startsWith(folder) && !path.slice(folder.length).includes("/"));
   const weights = inFolder.find(({ file }) => file.name === WEIGHTS);
   if (weights === undefined)
-    return [inFolder.some(({ file }) => file.name === PICKLE) ? pickle() : missing(WEIGHTS, names(inFolder))];
+    return [inFolder.some(({ file }) => file.name === PICKLE) ? pickle(PICKLE) : missing(WEIGHTS, names(inFolder))];
   const others = inFolder.map(({ file }) => file.name).filter((name) => name !== CONFIG && name !== WEIGHTS);
   return { kind: "folder", config: config.file, weights: weights.file, others };
 }
@@ -63,62 +64,45 @@ function severalAdapters(configs: readonly FoundFile[]): Reason {
   );
 }
 
-function pickle(): Reason {
-  return reason(
-    "pickle",
-    PICKLE,
-    PICKLE,
-    WEIGHTS,
-    "A pickle can run code, so it is not accepted. Save the adapter with safe_serialization=True, or use tenora adapters push --convert.",
-  );
+function pickle(file: string): Reason {
+  const message =
+    "A pickle can run code, so it is not accepted. Save the adapter with safe_serialization=True, or use tenora adapters push --convert.";
+  return reason("pickle_format", file, "a pickle", WEIGHTS, message);
 }
 
-/** Check what a browser can see without reading the weights: whether the config is a LoRA's, and the header's length. */
-export async function firstCheck(
-  config: File,
-  weights: File,
-  caps: { weights_bytes: number; header_bytes: number },
-): Promise<Reason[]> {
-  const reasons: Reason[] = [];
-  const parsed = parseObject(await config.text());
-  if (parsed === null) {
-    reasons.push(
-      reason(
-        "config_invalid",
-        CONFIG,
-        "no JSON object",
-        "a JSON object",
-        "The config is damaged. Save the adapter again with PEFT.",
-      ),
-    );
-  } else if (parsed.peft_type !== "LORA") {
-    reasons.push(
-      reason("peft_type", "peft_type", String(parsed.peft_type), "LORA", "The server serves LoRA adapters only."),
-    );
+/** Check what a browser can see without reading the weights: the kind of the config, and the header's length. */
+export async function firstCheck(config: File, weights: File, caps: Schemas["UploadCaps"]): Promise<Reason[]> {
+  return [...configReasons(parseObject(await config.text())), ...(await weightsReasons(weights, caps))];
+}
+
+function configReasons(config: Record<string, unknown> | null): Reason[] {
+  if (config === null) {
+    const message = "The config is damaged. Save the adapter again with PEFT.";
+    return [reason("config_not_json", CONFIG, "no JSON object", "a JSON object", message)];
   }
+  if (config.peft_type === "LORA") return [];
+  const message = "The server serves LoRA adapters only.";
+  return [reason("unsupported_peft_type", "peft_type", String(config.peft_type), "LORA", message)];
+}
+
+async function weightsReasons(weights: File, caps: Schemas["UploadCaps"]): Promise<Reason[]> {
+  const prefix = new Uint8Array(await weights.slice(0, 4).arrayBuffer());
+  // A zip of torch, or a bare pickle.
+  if ((prefix[0] === 0x50 && prefix[1] === 0x4b) || prefix[0] === 0x80) return [pickle(WEIGHTS)];
   if (weights.size > caps.weights_bytes) {
-    reasons.push(
-      reason(
-        "weights_too_large",
-        WEIGHTS,
-        `${weights.size} bytes`,
-        `at most ${caps.weights_bytes} bytes`,
-        "Train with a smaller rank or fewer modules, or save in a half-precision type.",
-      ),
-    );
+    const message = "Train with a smaller rank or fewer modules, or save in a half-precision type.";
+    return [reason("file_too_large", WEIGHTS, `${weights.size} bytes`, `at most ${caps.weights_bytes} bytes`, message)];
   }
-  if ((await headerEnd(weights)) > Math.min(weights.size, caps.header_bytes + 8)) {
-    reasons.push(
-      reason(
-        "header_invalid",
-        WEIGHTS,
-        "a header that ends outside of the file",
-        "a safetensors file",
-        "The file is cut off or no safetensors file. Save the adapter again.",
-      ),
-    );
+  const end = await headerEnd(weights);
+  if (end > caps.header_bytes + 8 && end !== Infinity) {
+    const message = "The header is no safetensors header, or has too many tensors. Save the adapter again.";
+    return [
+      reason("header_too_long", WEIGHTS, `${end - 8} bytes`, `a header of at most ${caps.header_bytes} bytes`, message),
+    ];
   }
-  return reasons;
+  if (end <= weights.size) return [];
+  const message = "The file is cut off. Save or download the adapter again.";
+  return [reason("truncated", WEIGHTS, `${weights.size} bytes`, "a whole safetensors file", message)];
 }
 
 /** Return where the header of a safetensors file ends: its first 8 bytes are the length, little-endian. */

@@ -1,0 +1,135 @@
+"""Rollout in the browser: promote, split, canary, rollback, retire, pin, share and delete."""
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.support.browser import sign_in, watched_page
+from tests.support.console_site import OTHER, TENANT, ConsoleSite, upload
+from tests.support.serving import peft_files
+
+
+@pytest.fixture
+def adapter(site: ConsoleSite, tmp_path: Path) -> str:
+    """Publish an adapter with three versions; its alias has the first."""
+    name = f"rollout-{tmp_path.name[-12:].strip('_-').lower()}"
+    with site.client(site.admin_key) as admin:
+        for seed in (31, 32, 33):
+            options = {"alias": "default" if seed == 31 else None}
+            upload(admin, TENANT, name, peft_files(tmp_path / str(seed), seed=seed), options)
+    return name
+
+
+async def test_promote_split_and_roll_back(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        await _act(page, "Promote")
+        await page.get_by_label("Version", exact=True).select_option("version 3")
+        await _submit(page, "Promote")
+        await expect(_alias(page)).to_contain_text("version 3")
+        await _act(page, "Split")
+        await page.get_by_label("Weight of version 3").fill("95")
+        await page.get_by_label("Weight of version 2").fill("5")
+        await _submit(page, "Split the traffic")
+        await expect(_alias(page)).to_contain_text("version 2: 5%, version 3: 95%")
+        await _act(page, "Roll back")
+        await expect(page.get_by_role("dialog").get_by_role("table")).to_contain_text("split")
+        await _submit(page, "Roll back")
+        await expect(_alias(page)).to_contain_text("version 3")
+        await expect(_alias(page)).not_to_contain_text("%")
+
+
+async def test_a_canary_starts_and_is_cancelled(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        await _act(page, "Canary")
+        await page.get_by_label("New version").select_option("version 2")
+        await page.get_by_label("Steps").fill("10% 60s, 100% 1h")
+        await _submit(page, "Start the canary")
+        await expect(_alias(page)).to_contain_text("version 2 against 1, step 1 of 2")
+        await page.get_by_role("button", name="Cancel the canary of default").click()
+        await expect(_alias(page)).to_contain_text("cancelled")
+
+
+async def test_a_change_on_old_data_is_refused(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        # The page must not learn of the change: it has no events, and the dialog is open already.
+        await _act(page, "Promote")
+        with site.client(site.admin_key) as admin:
+            path = f"/admin/tenants/{TENANT}/adapters/{adapter}/aliases/default"
+            assert admin.put(path, json={"version": 2}).is_success
+        await page.get_by_role("dialog").get_by_role("button", name="Promote").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Changed by another user")
+
+
+async def test_a_version_is_retired_and_restored(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        await page.get_by_role("button", name=f"Retire {adapter}@2").click()
+        await page.get_by_label("Reason").fill("Worse than version 1.")
+        await _submit(page, "Retire the version")
+        await expect(_version(page, adapter, 2)).to_contain_text("Worse than version 1.")
+        await page.get_by_role("button", name=f"Restore {adapter}@2").click()
+        await expect(_version(page, adapter, 2)).to_contain_text("ready")
+
+
+async def test_a_share_begins_and_ends(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        await page.get_by_label("Share with the tenant").fill(OTHER)
+        await page.get_by_role("button", name="Share", exact=True).click()
+        await page.get_by_role("button", name=f"End the share with {OTHER}").click()
+        await expect(page.get_by_text("No other tenant.")).to_be_visible()
+
+
+async def test_a_deletion_asks_for_the_name_and_is_proved(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site, adapter)
+        await page.get_by_role("button", name="Delete…", exact=True).first.click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("3 versions")
+        button = dialog.get_by_role("button", name="Delete the adapter")
+        await expect(button).to_be_disabled()
+        await dialog.get_by_label("Type").fill(adapter)
+        await button.click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Deletions")
+        await page.get_by_role("button", name=f"Proof for {adapter}").click()
+        proof = page.get_by_role("dialog", name=f"Proof: {adapter}")
+        await expect(proof).to_be_visible()
+        digest = _digest(site, adapter)
+        await expect(proof).to_contain_text(digest)
+
+
+def _digest(site: ConsoleSite, adapter: str) -> str:
+    with site.client(site.admin_key) as admin:
+        rows = admin.get(f"/admin/tenants/{TENANT}/deletions").json()["data"]
+    (row,) = [row for row in rows if row["subject"] == adapter]
+    assert row["blobs"], json.dumps(row)
+    return str(row["blobs"][0]["digest"])
+
+
+async def _open(page: Page, site: ConsoleSite, adapter: str) -> None:
+    await sign_in(page, site.key)
+    await page.get_by_role("link", name=adapter, exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(adapter)
+
+
+async def _act(page: Page, action: str) -> None:
+    await page.get_by_role("button", name=f"{action} default", exact=True).click()
+
+
+async def _submit(page: Page, action: str) -> None:
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name=action, exact=True).click()
+    await expect(dialog).to_have_count(0)
+
+
+def _alias(page: Page) -> Locator:
+    return page.get_by_role("table", name="Aliases").get_by_role("row").filter(has_text="default")
+
+
+def _version(page: Page, adapter: str, number: int) -> Locator:
+    return page.get_by_role("table", name="Versions").get_by_role("row").filter(has_text=f"{adapter}@{number}")
