@@ -38,6 +38,7 @@ from app.api import (
     prices,
     responses,
     server,
+    sessions,
     shares,
     tenants,
     tokenize,
@@ -50,6 +51,7 @@ from app.api.auth import tenant_in_path
 from app.api.idempotency import Idempotency
 from app.api.middleware import RequestMiddleware
 from app.api.schemas import AnthropicErrorResponse, LoraxErrorResponse, answers
+from app.console.router import router as console
 from app.engine.port import Engine
 from app.observability.tracing import open_tracing
 from app.settings import Settings
@@ -175,9 +177,11 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(usage.router)
     app.include_router(limits.router)
     app.include_router(keys.own)
+    app.include_router(sessions.router)
     app.include_router(server.router)
     app.include_router(shares.shared, prefix="/admin/tenants/{tenant}/shared", dependencies=in_tenant)
     app.include_router(shares.shared, prefix="/v1/shared")
+    app.include_router(console)
     app.include_router(docs.router)
     app.include_router(health.router)
     app.include_router(metrics.router)

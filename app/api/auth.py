@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from app.api.session_cookie import token_of
 from app.domain.access import Caller, Scope
 from app.domain.errors import Forbidden, NotFound
 from app.observability.context import note_caller
@@ -23,15 +24,32 @@ GatewayDep = Annotated[Gateway, Depends(gateway_of)]
 
 
 async def authenticate(request: Request) -> Caller:
-    """Authenticate the request's API key and return its caller.
+    """Authenticate the request's API key, or the console's session, and return its caller.
 
     Raises:
-        Unauthenticated: the key is missing or invalid.
+        Unauthenticated: the key is missing or invalid, or the session has ended.
         Forbidden: the key is not allowed from the client's address.
         RegistryUnavailable: the key cannot be looked up.
     """
+    key = _key(request)
+    token = token_of(request) if key is None else None
+    if token is None:
+        return await authenticate_key(request)
     gateway = await gateway_of(request)
-    caller = await gateway.keys.authenticate(_key(request))
+    return _checked(request, await gateway.sessions.authenticate(token))
+
+
+async def authenticate_key(request: Request) -> Caller:
+    """Authenticate the request's API key; a session does not count.
+
+    Raises: as :func:`authenticate`.
+    """
+    gateway = await gateway_of(request)
+    return _checked(request, await gateway.keys.authenticate(_key(request)))
+
+
+def _checked(request: Request, caller: Caller) -> Caller:
+    """Note the caller of the request, and check that the key may be used from the client's address."""
     note_caller(caller.tenant_slug, caller.key_id)
     request.state.caller = caller
     host = request.client.host if request.client else None

@@ -1,4 +1,4 @@
-"""``/docs`` and ``/``: pages for people, usable without internet access."""
+"""``/docs``: pages for people, usable without internet access."""
 
 from functools import cache
 from importlib import resources
@@ -21,17 +21,6 @@ _FILES = {
     "swagger-ui.css": "text/css",
     "favicon-32x32.png": "image/png",
 }
-
-
-@router.get("/")
-async def about() -> dict[str, str]:
-    return {
-        "name": _TITLE,
-        "description": "A server for many tenants' LoRA adapters on one base Llama",
-        "docs": "/docs",
-        "openapi": _OPENAPI,
-        "health": "/health/ready",
-    }
 
 
 @router.get("/docs")

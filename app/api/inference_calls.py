@@ -44,5 +44,5 @@ async def run(request: Request, work: Callable[[Call], Awaitable[Served]]) -> Se
     async with gateway.limits.counted(caller, request_id):
         deadline_s, body = deadline_of(request), await read_object(request, caller)
         call = Call(gateway, caller, request_id, body, deadline_s)
-        async with gateway.key_watch.holding(caller.key_id):
+        async with gateway.key_watch.holding(caller.key_id, caller.session):
             return await until_disconnect(request.receive, work(call))

@@ -83,7 +83,7 @@ _PUBLISHING = ("ImportRequest", "MergeRequest", "UploadCreate")
 _SCOPE_OF_TAG = dict.fromkeys(("openai", "anthropic", "lorax", "tokens"), Scope.INFERENCE)
 _TENANT_PATH = "/admin/tenants/{tenant}/"
 #: Routes for keys of tenants and of the platform.
-_ANY_KEY = frozenset({"/v1/key", "/v1/server"})
+_ANY_KEY = frozenset({"/v1/key", "/v1/server", "/v1/session"})
 #: Route whose 503 is a report and no error.
 _READY = "/health/ready"
 

@@ -352,6 +352,7 @@ ANSWERS: dict[str, Any] = {
         "features": ["chat", "validate"],
         "currency": "USD",
     },
+    "Session": {"created_at": _AT, "expires_at": "2026-03-01T21:30:00Z", "idle_s": 3600, "key": _KEY},
     "Share": _SHARE,
     "SharedAdapter": _SHARED_ADAPTER,
     "SharedVersion": _SHARED_VERSION,

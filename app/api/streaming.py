@@ -76,7 +76,7 @@ def while_key_works(scope: Scope) -> contextlib.AbstractAsyncContextManager[None
     if (caller := state.get("caller")) is None:
         return contextlib.nullcontext()
     gateway: Gateway = state["gateway"]
-    return gateway.key_watch.holding(caller.key_id)
+    return gateway.key_watch.holding(caller.key_id, caller.session)
 
 
 class EventResponse(Response):

@@ -26,32 +26,36 @@ _SHOWN = (
     keys.c.owner,
     keys.c.last_used_at,
 )
-_WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
+#: Keys with their tenants, if they have one.
+WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
 
-_WORKS = (
+#: Conditions of a key that works at the time ``now``.
+WORKS = (
     keys.c.revoked_at.is_(None),
     keys.c.expires_at.is_(None) | (keys.c.expires_at > bindparam("now", type_=keys.c.expires_at.type)),
     keys.c.tenant_id.is_(None) | (tenants.c.disabled.is_(False) & tenants.c.deleted_at.is_(None)),
 )
 
-_CREDENTIAL = (
-    select(
-        keys.c.hmac,
-        keys.c.scopes,
-        keys.c.expires_at,
-        keys.c.tenant_id,
-        tenants.c.slug,
-        tenants.c.salt,
-        tenants.c.weight,
-        keys.c.restrictions,
-        tenants.c.limits,
-    )
-    .select_from(_WITH_TENANT)
+#: Columns of :class:`Credential`.
+CREDENTIAL = (
+    keys.c.hmac,
+    keys.c.scopes,
+    keys.c.expires_at,
+    keys.c.tenant_id,
+    tenants.c.slug,
+    tenants.c.salt,
+    tenants.c.weight,
+    keys.c.restrictions,
+    tenants.c.limits,
+)
+_FIND = (
+    select(*CREDENTIAL)
+    .select_from(WITH_TENANT)
     .where(
         keys.c.id == bindparam("key_id"),
         # A timing leak of matching digits is harmless: without the pepper, an attacker cannot choose digits of an HMAC.
         keys.c.hmac.in_(bindparam("hmacs", expanding=True)),
-        *_WORKS,
+        *WORKS,
     )
 )
 
@@ -83,9 +87,12 @@ def find_credential(connection: Connection, key_id: str, hmacs: Sequence[str], n
     A key is not found if it is unknown, revoked or expired, if the secret is wrong, or if its tenant is disabled or
     deleted. All these cases take the same time, because none of them reads a row.
     """
-    row = connection.execute(_CREDENTIAL, {"key_id": key_id, "hmacs": hmacs, "now": now}).one_or_none()
-    if row is None:
-        return None
+    row = connection.execute(_FIND, {"key_id": key_id, "hmacs": hmacs, "now": now}).one_or_none()
+    return None if row is None else credential_of(row)
+
+
+def credential_of(row: Row[*tuple[Any, ...]]) -> Credential:
+    """Build a credential from a row with the columns of ``CREDENTIAL``."""
     return Credential(
         hmac=row.hmac,
         scopes=frozenset(Scope(scope) for scope in row.scopes),
@@ -137,7 +144,7 @@ async def find_owner(connection: AsyncConnection, key_id: str) -> KeyOwner | Non
 
 async def working_keys(connection: AsyncConnection, key_ids: Collection[str], *, now: datetime) -> set[str]:
     """Return the ids of those keys that are not revoked or expired, and whose tenant is not disabled or deleted."""
-    statement = select(keys.c.id).select_from(_WITH_TENANT).where(keys.c.id.in_(key_ids), *_WORKS)
+    statement = select(keys.c.id).select_from(WITH_TENANT).where(keys.c.id.in_(key_ids), *WORKS)
     return set((await connection.scalars(statement, {"now": now})).all())
 
 
@@ -165,7 +172,7 @@ async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int |
     Args:
         lock: lock its row until the transaction ends.
     """
-    statement = select(*_SHOWN).select_from(_WITH_TENANT).where(keys.c.id == key_id, _owned_by(tenant_id))
+    statement = select(*_SHOWN).select_from(WITH_TENANT).where(keys.c.id == key_id, _owned_by(tenant_id))
     if lock:
         statement = statement.with_for_update(of=keys)
     row = (await connection.execute(statement)).one_or_none()
@@ -176,7 +183,7 @@ async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after
     """List keys of a tenant (None: platform keys) with an id above ``after``, by id; also ended ones."""
     statement = (
         select(*_SHOWN)
-        .select_from(_WITH_TENANT)
+        .select_from(WITH_TENANT)
         .where(_owned_by(tenant_id), keys.c.id > after)
         .order_by(keys.c.id)
         .limit(limit)

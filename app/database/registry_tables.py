@@ -67,6 +67,17 @@ keys = Table(
     Column("last_used_at", UtcDateTime),
 )
 
+# Sessions of the console: who signed in with which key. The cookie's token is stored as an HMAC.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("hmac", String(64), primary_key=True),
+    Column("key_id", ForeignKey("keys.id"), nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+)
+
 adapters = Table(
     "adapters",
     metadata,

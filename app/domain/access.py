@@ -36,6 +36,7 @@ class Caller:
         salt: the tenant's secret for the engine's prefix cache; empty for a platform key, which cannot run inference.
         weight: the tenant's share of the engine, relative to other tenants.
         limits: limits of the tenant, over all its keys; the key's limits are in ``restrictions``.
+        session: HMAC of the token of the session in which the key is used; None if the request has the key itself.
     """
 
     key_id: str
@@ -46,6 +47,7 @@ class Caller:
     weight: float = 1.0
     limits: Limits = UNLIMITED
     restrictions: Restrictions = UNRESTRICTED
+    session: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ GAP_S = 2.0
 LATE_S = 60.0
 _MOST_SKIPPED = 1000
 
-#: Prefixes of events about keys and the tenant itself; a tenant's key does not receive them.
-_PRIVATE = ("key.", "tenant.")
+#: Prefixes of events about keys, sessions and the tenant itself; a tenant's key does not receive them.
+_PRIVATE = ("key.", "session.", "tenant.")
 #: Events for the audit trail only, because they record no change.
 _SILENT = frozenset({"key.use", "key.refuse"})
 

@@ -21,6 +21,7 @@ from app.services.access.keys import KeyService
 from app.services.access.own_keys import OwnKeyService
 from app.services.access.pepper_check import open_peppers
 from app.services.access.peppers import Peppers
+from app.services.access.sessions import SessionService
 from app.services.access.tenants import TenantService
 from app.services.batches.admission import BatchAdmission
 from app.services.batches.finishing import Finisher
@@ -167,6 +168,10 @@ class Gateway:
     @cached_property
     def own_keys(self) -> OwnKeyService:
         return OwnKeyService(self.database, self.keys)
+
+    @cached_property
+    def sessions(self) -> SessionService:
+        return SessionService(self.database, self.keys.hasher, self._callers, self.keys.uses)
 
     @cached_property
     def key_watch(self) -> KeyWatch:

@@ -5,6 +5,7 @@ from app.services.access.audit import EVERY_S as AUDIT_EVERY_S
 from app.services.access.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
 from app.services.access.key_uses import EVERY_S as KEY_USES_EVERY_S
 from app.services.access.key_watch import EVERY_S as KEYS_EVERY_S
+from app.services.access.sessions import EVERY_S as SESSIONS_EVERY_S
 from app.services.batches.admission import EVERY_S as BATCHES_EVERY_S
 from app.services.batches.sweeper import EVERY_S as ENDED_BATCHES_EVERY_S
 from app.services.batches.sweeper import BatchSweeper
@@ -46,6 +47,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("unfinished trials", _SMOKE_TESTS_EVERY_S, gateway.smoke_tests.resume),
         Periodic("keys in use", KEYS_EVERY_S, gateway.key_watch.check),
         Periodic("uses of keys", KEY_USES_EVERY_S, gateway.keys.uses.write),
+        Periodic("ended sessions", SESSIONS_EVERY_S, gateway.sessions.sweep),
         Periodic("canaries", _CANARIES_EVERY_S, canaries.tick),
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),

@@ -36,6 +36,7 @@ INFERENCE = {
     "/v1/limits",
     "/v1/key",
     "/v1/server",
+    "/v1/session",
 }
 #: Routes with the tenant in the path: a tenant's own key may use them for itself.
 OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))

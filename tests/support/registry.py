@@ -22,6 +22,7 @@ from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
 from app.services.access.own_keys import OwnKeyService
 from app.services.access.peppers import Peppers
+from app.services.access.sessions import SessionService
 from app.services.access.tenants import TenantService
 from app.services.catalog.adapters import AdapterService
 from app.services.deletion.deletions import DeletionService
@@ -58,13 +59,17 @@ class Node:
     clock: SettableClock
     keys: KeyService = field(init=False)
     own_keys: OwnKeyService = field(init=False)
+    cache: CallerCache = field(init=False)
+    sessions: SessionService = field(init=False)
     tenants: TenantService = field(init=False)
     adapters: AdapterService = field(init=False)
     deletions: DeletionService = field(init=False)
 
     def __post_init__(self) -> None:
-        cache = CallerCache(monotonic=self.clock.monotonic)
-        self.keys = KeyService(self.database, KeyHasher(PEPPERS), cache, clock=self.clock)
+        self.cache = cache = CallerCache(monotonic=self.clock.monotonic)
+        hasher = KeyHasher(PEPPERS)
+        self.keys = KeyService(self.database, hasher, cache, clock=self.clock)
+        self.sessions = SessionService(self.database, hasher, cache, self.keys.uses, clock=self.clock)
         self.own_keys = OwnKeyService(self.database, self.keys, clock=self.clock)
         self.tenants = TenantService(self.database, cache, clock=self.clock)
         self.adapters = AdapterService(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from app.database import keys
+from app.database import keys, sessions
 from app.database.session import Database
 from app.domain.access import Caller, Key
 from app.domain.clock import Clock, is_past, utc_now
@@ -208,6 +208,7 @@ class KeyService:
             now = self._clock()
             if key.revoked_at is None:
                 await keys.set_revoked(connection, key_id, now)
+                await sessions.remove_of_key(connection, key_id)
                 await record(connection, now, actor, "key.revoke", key, replace(key, revoked_at=now))
                 if key.tenant is not None:
                     await cancel_of_key(connection, key_id, tenant=key.tenant, at=now, actor=actor)
