@@ -2,6 +2,7 @@ import { useState } from "react";
 import { useEvents } from "../events";
 import { NONE, time } from "../lib/format";
 import type { FeedEvent } from "../lib/feed";
+import { Changes } from "./changes";
 import { Empty } from "./empty";
 import { Field } from "./field";
 import { Table } from "./table";
@@ -34,18 +35,10 @@ export function EventList({ tenant }: { tenant?: string }) {
             { head: "Subject", cell: (event) => event.subject },
             ...(tenant === undefined ? [{ head: "Tenant", cell: (event: FeedEvent) => event.tenant ?? NONE }] : []),
             { head: "By", cell: (event) => event.actor ?? event.node ?? NONE },
-            { head: "After", cell: (event) => <code className="quiet">{short(event.after)}</code> },
+            { head: "Change", cell: (event) => <Changes before={event.before} after={event.after} /> },
           ]}
         />
       )}
     </>
   );
-}
-
-const LONGEST = 200;
-
-function short(value: unknown): string {
-  if (value == null) return NONE;
-  const text = JSON.stringify(value);
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }

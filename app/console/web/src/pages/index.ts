@@ -1,4 +1,5 @@
 import type { ComponentType } from "react";
+import { Audit } from "./operator/audit";
 import { AllBatches } from "./operator/batches";
 import { AllDeletions } from "./operator/deletions";
 import { EnginePage } from "./operator/engine";
@@ -38,6 +39,7 @@ export const PLATFORM_PAGES: readonly PageRoute[] = [
   { path: "/engine", page: EnginePage },
   { path: "/batches", page: AllBatches },
   { path: "/deletions", page: AllDeletions },
+  { path: "/audit", page: Audit },
   { path: "/events", page: AllEvents },
 ];
 

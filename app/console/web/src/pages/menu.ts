@@ -8,6 +8,7 @@ export const PLATFORM_MENU = [
   ["Engine", "/engine"],
   ["Batches", "/batches"],
   ["Deletions", "/deletions"],
+  ["Audit", "/audit"],
   ["Events", "/events"],
 ] as const;
 

@@ -11,7 +11,7 @@ import { Tiles } from "../../components/tiles";
 import { UsageReportView } from "../../components/usage-report";
 import { bytes, count, share } from "../../lib/format";
 import { useMe } from "../../session";
-import { fetchAllUsage } from "./usage";
+import { ALL_USAGE } from "./usage";
 
 const REFRESH_MS = 5_000;
 
@@ -36,8 +36,7 @@ export function Overview() {
       <section aria-label="Usage">
         <h2>Usage</h2>
         <UsageReportView
-          queryKey={["all"]}
-          fetchReport={fetchAllUsage}
+          calls={ALL_USAGE}
           groupings={["tenant"]}
           command='tenora generate --model ADAPTER "A question"'
         />

@@ -2,14 +2,12 @@ import { type FormEvent, useState } from "react";
 import { Notice } from "../../components/notice";
 import { Table } from "../../components/table";
 import { share } from "../../lib/format";
-import type { Actor } from "./actor";
 import type { Answer } from "./request";
 import { ModelField, initialModels } from "./models";
 import { SettingsFields, useSettings } from "./settings";
 import { useAnswers } from "./use-answers";
 
 interface Props {
-  actor: Actor;
   models: readonly string[];
 }
 
@@ -17,13 +15,13 @@ interface Props {
 type Vote = string | null;
 
 /** Two models answer without their names, in a random order. A vote shows which was which. */
-export function BlindTest({ actor, models }: Props) {
+export function BlindTest({ models }: Props) {
   const [chosen, setChosen] = useState<readonly [string, string] | null>(null);
   const [sides, setSides] = useState<readonly [string, string] | null>(null);
   const [voted, setVoted] = useState<Vote | undefined>(undefined);
   const [votes, setVotes] = useState<readonly Vote[]>([]);
   const { settings, texts } = useSettings();
-  const { answers, isRunning, run, stop } = useAnswers(actor);
+  const { answers, isRunning, run, stop } = useAnswers();
   const [a, b] = chosen ?? initialModels(models);
   const canVote = sides !== null && !isRunning && voted === undefined && answers.every(({ state }) => state === "done");
 

@@ -1,6 +1,5 @@
 import { type FormEvent, useState } from "react";
 import { Checkbox } from "../../components/field";
-import type { Actor } from "./actor";
 import { AnswerView } from "./answer-view";
 import { CopyCode } from "./copy-code";
 import { ModelField, initialModels } from "./models";
@@ -10,16 +9,15 @@ import { useAnswers } from "./use-answers";
 const MOST_COLUMNS = 4;
 
 interface Props {
-  actor: Actor;
   models: readonly string[];
 }
 
 /** The same prompt to two to four models. */
-export function Compare({ actor, models }: Props) {
+export function Compare({ models }: Props) {
   const [chosen, setChosen] = useState<readonly string[] | null>(null);
   const { settings, texts } = useSettings();
   const [showDiff, setShowDiff] = useState(false);
-  const { answers, isRunning, run, stop } = useAnswers(actor);
+  const { answers, isRunning, run, stop } = useAnswers();
   const columns = chosen ?? initialModels(models);
 
   function onSubmit(event: FormEvent) {

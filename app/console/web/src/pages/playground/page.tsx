@@ -1,4 +1,6 @@
 import { useState } from "react";
+import { Command } from "../../components/command";
+import { Notice } from "../../components/notice";
 import { Page } from "../../components/page";
 import { useParam } from "../../lib/params";
 import { useMe } from "../../session";
@@ -6,7 +8,6 @@ import { BlindTest } from "./blind-test";
 import { Compare } from "./compare";
 import { PromptGrid } from "./prompt-grid";
 import { ModelNames, useModels } from "./models";
-import { useActor } from "./actor";
 
 const MODES = [
   ["compare", "Compare"],
@@ -20,17 +21,24 @@ export function Playground() {
   const tenant = useParam("tenant");
   const { isPlatform } = useMe();
   return (
-    <Page title="Playground" scopes={[isPlatform ? "admin" : "inference"]}>
-      <Modes tenant={tenant} />
+    <Page title="Playground" scopes={["inference"]}>
+      {isPlatform ? <NoInference tenant={tenant} /> : <Modes tenant={tenant} />}
     </Page>
+  );
+}
+
+function NoInference({ tenant }: { tenant: string }) {
+  return (
+    <Notice tone="info" title="A platform key cannot infer">
+      <p>Sign in with a key of {tenant} that has the scope inference. The command for such a key:</p>
+      <Command line={`tenora keys create playground --tenant ${tenant} --scope inference --scope adapters:read`} />
+    </Notice>
   );
 }
 
 function Modes({ tenant }: { tenant: string }) {
   const [mode, setMode] = useState<Mode>("compare");
   const models = useModels(tenant);
-  const actor = useActor(tenant);
-  const props = { actor, models };
   return (
     <>
       <div className="row" role="group" aria-label="Kind of comparison">
@@ -41,9 +49,9 @@ function Modes({ tenant }: { tenant: string }) {
         ))}
       </div>
       <ModelNames models={models} />
-      {mode === "compare" && <Compare {...props} />}
-      {mode === "grid" && <PromptGrid {...props} />}
-      {mode === "blind" && <BlindTest {...props} />}
+      {mode === "compare" && <Compare models={models} />}
+      {mode === "grid" && <PromptGrid models={models} />}
+      {mode === "blind" && <BlindTest models={models} />}
     </>
   );
 }

@@ -4,7 +4,6 @@ import { ErrorNotice } from "../../components/error-notice";
 import { Table } from "../../components/table";
 import { csv } from "../../lib/csv";
 import { download } from "../../lib/download";
-import type { Actor } from "./actor";
 import { ModelField, initialModels } from "./models";
 import { MOST_PROMPTS, promptsOf } from "./prompts";
 import type { Answer } from "./request";
@@ -15,18 +14,17 @@ const AT_ONCE = 2;
 const MOST_MODELS = 4;
 
 interface Props {
-  actor: Actor;
   models: readonly string[];
 }
 
 /** Up to 20 prompts of a file, each to all models, as a table. */
-export function PromptGrid({ actor, models }: Props) {
+export function PromptGrid({ models }: Props) {
   const [chosen, setChosen] = useState<readonly string[] | null>(null);
   const [prompts, setPrompts] = useState<readonly string[]>([]);
   const [asked, setAsked] = useState<{ prompts: readonly string[]; columns: readonly string[] } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const { settings, texts } = useSettings();
-  const { answers, isRunning, run, stop } = useAnswers(actor, AT_ONCE);
+  const { answers, isRunning, run, stop } = useAnswers(AT_ONCE);
   const columns = chosen ?? initialModels(models);
 
   async function onFile(file: File | undefined) {

@@ -61,7 +61,6 @@ export function chatBody(model: string, settings: Settings) {
 export async function ask(
   model: string,
   settings: Settings,
-  actor: Readonly<Record<string, string>>,
   onAnswer: (answer: Answer) => void,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -71,7 +70,7 @@ export async function ask(
     onAnswer(answer);
   };
   try {
-    for await (const change of streamed(model, settings, actor, signal)) update(change(answer));
+    for await (const change of streamed(model, settings, signal)) update(change(answer));
     update({ state: "done" });
   } catch (error) {
     if (signal.aborted) update({ state: "stopped" });
@@ -82,16 +81,11 @@ export async function ask(
 
 type Change = (answer: Answer) => Partial<Answer>;
 
-async function* streamed(
-  model: string,
-  settings: Settings,
-  actor: Readonly<Record<string, string>>,
-  signal: AbortSignal,
-): AsyncGenerator<Change> {
+async function* streamed(model: string, settings: Settings, signal: AbortSignal): AsyncGenerator<Change> {
   const began = performance.now();
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
-    headers: { ...CONSOLE_HEADERS, ...actor, "content-type": "application/json" },
+    headers: { ...CONSOLE_HEADERS, "content-type": "application/json" },
     body: JSON.stringify({ ...chatBody(model, settings), stream: true, stream_options: { include_usage: true } }),
     signal,
   });

@@ -1,5 +1,6 @@
 import { useState } from "react";
 import { Field, TextArea } from "../../components/field";
+import { useMe } from "../../session";
 import type { Settings } from "./request";
 
 /** Settings of the requests with their texts, as they are being typed. */
@@ -8,7 +9,9 @@ export function useSettings() {
   const [prompt, setPrompt] = useState("");
   const [temperature, setTemperature] = useState("0");
   const [seed, setSeed] = useState("");
-  const [maxTokens, setMaxTokens] = useState("128");
+  const { server } = useMe();
+  // The prompt needs room in the context too.
+  const [maxTokens, setMaxTokens] = useState(() => String(Math.min(128, Math.floor(server.context / 2))));
   const settings: Settings = {
     system: system.trim(),
     prompt,

@@ -1,5 +1,4 @@
 import { useEffect, useRef, useState } from "react";
-import type { Actor } from "./actor";
 import { type Answer, type Settings, WAITING, ask } from "./request";
 
 export interface Question {
@@ -8,7 +7,7 @@ export interface Question {
 }
 
 /** Run questions and keep their answers, by their places in the list. At most `atOnce` run at the same time. */
-export function useAnswers(actor: Actor, atOnce = 4) {
+export function useAnswers(atOnce = 4) {
   const [answers, setAnswers] = useState<readonly Answer[]>([]);
   const [isRunning, setRunning] = useState(false);
   const abort = useRef<AbortController | null>(null);
@@ -25,7 +24,7 @@ export function useAnswers(actor: Actor, atOnce = 4) {
       for (const [index, { model, settings }] of pending) {
         if (controller.signal.aborted) return;
         const onAnswer = (answer: Answer) => setAnswers((before) => before.with(index, answer));
-        await ask(model, settings, actor, onAnswer, controller.signal);
+        await ask(model, settings, onAnswer, controller.signal);
       }
     };
     await Promise.all(Array.from({ length: atOnce }, worker));

@@ -1,6 +1,27 @@
-import { NONE } from "../../lib/format";
+import { useQuery } from "@tanstack/react-query";
+import { api, body } from "../../api/client";
+import { NONE, money } from "../../lib/format";
+import { useMe } from "../../session";
 import type { Answer } from "./request";
 
-export function useCost(_answer: Answer): string {
-  return NONE;
+/** A request appears in the usage about a second after its end. */
+const POLL_MS = 1_000;
+const ATTEMPTS = 10;
+/** Newest requests that are searched: those of the other columns, and of other clients. */
+const NEWEST = 50;
+
+/** Cost of an answer, once its usage is recorded. It needs the scope `usage:read`. */
+export function useCost(answer: Answer): string {
+  const { can, server } = useMe();
+  const id = answer.requestId;
+  const query = useQuery({
+    queryKey: ["cost", id],
+    queryFn: async () => {
+      const { data } = await body(api.GET("/v1/requests", { params: { query: { limit: NEWEST } } }));
+      return data.find((request) => request.id === id)?.cost ?? null;
+    },
+    enabled: answer.state === "done" && id !== null && can("usage:read"),
+    refetchInterval: ({ state }) => (state.data == null && state.dataUpdateCount < ATTEMPTS ? POLL_MS : false),
+  });
+  return query.data == null ? NONE : money(query.data, server.currency);
 }

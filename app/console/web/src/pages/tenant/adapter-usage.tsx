@@ -1,6 +1,6 @@
-import { useMe } from "../../session";
 import { UsageReportView } from "../../components/usage-report";
-import { fetchUsage } from "./usage";
+import { useMe } from "../../session";
+import { usageCalls } from "./usage";
 
 /** Usage of one adapter by version. */
 export function AdapterUsage({ tenant, adapter }: { tenant: string; adapter: string }) {
@@ -10,8 +10,7 @@ export function AdapterUsage({ tenant, adapter }: { tenant: string; adapter: str
       <h2>Usage</h2>
       {can("usage:read") ? (
         <UsageReportView
-          queryKey={[tenant, adapter]}
-          fetchReport={fetchUsage(isPlatform, tenant)}
+          calls={usageCalls(isPlatform, tenant, adapter)}
           groupings={["version"]}
           adapter={`${tenant}/${adapter}`}
           command={`tenora generate --model ${adapter} "A question"`}

@@ -1,0 +1,169 @@
+"""States of a page: sign-in, empty, error, missing scope, old data, and the keyboard."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, Route, expect
+
+from tests.support.browser import PHONE, sign_in, watched_page
+from tests.support.console_site import TENANT, ConsoleSite
+
+
+async def test_a_wrong_key_is_refused_and_not_kept(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await page.goto("/console")
+        await page.get_by_label("API key").fill("tnr_wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("request")
+        await expect(page.get_by_label("API key")).to_have_value("")
+
+
+async def test_the_key_is_nowhere_in_the_browser(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        kept = await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])")
+        cookies = await page.context.cookies()
+    assert site.key not in kept
+    assert "tenora" not in kept.replace("tenora-theme", ""), "a script can read the session"
+    assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")]
+    assert site.key not in str(cookies)
+
+
+async def test_sign_out_ends_the_session(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Adapters")
+        cookies = await page.context.cookies()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("API key")).to_be_visible()
+        await page.context.add_cookies(cookies)
+        await page.reload()
+        await expect(page.get_by_label("API key")).to_be_visible()
+
+
+async def test_a_revoked_key_leads_to_the_sign_in(browser: Browser, site: ConsoleSite) -> None:
+    with site.client(site.admin_key) as admin:
+        body = {"name": "short", "scopes": ["inference", "adapters:read"]}
+        key = admin.post(f"/admin/tenants/{TENANT}/keys", json=body).json()
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, key["key"])
+        with site.client(site.admin_key) as admin:
+            assert admin.delete(f"/admin/tenants/{TENANT}/keys/{key['id']}").is_success
+        # The event feed ends with the key.
+        await expect(page.get_by_label("API key")).to_be_visible()
+
+
+async def test_a_missing_scope_is_named_with_the_command(browser: Browser, site: ConsoleSite) -> None:
+    scopes = {"adapters": "adapters:read", "upload": "adapters:write", "usage": "usage:read", "keys": "keys:write"}
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.bare_key)
+        for path, scope in scopes.items():
+            await page.goto(f"/console/t/{TENANT}/{path}")
+            await expect(page.get_by_role("status").filter(has_text=f"lacks the scope {scope}")).to_be_visible()
+            await expect(page.locator("pre")).to_contain_text(f"--scope {scope}")
+
+
+async def test_an_empty_list_has_the_next_step(browser: Browser, site: ConsoleSite) -> None:
+    with site.client(site.admin_key) as admin:
+        admin.post("/admin/tenants", json={"slug": "empty"})
+    pages = {"adapters": "adapters push", "shared": "adapters share", "deletions": "adapters delete"}
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.admin_key)
+        for path, command in pages.items():
+            await page.goto(f"/console/t/empty/{path}")
+            await expect(page.locator(".empty pre")).to_contain_text(f"tenora {command}")
+
+
+async def test_an_error_has_its_request_id(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        async with page.expect_response(re.compile("/adapters/missing$")) as answer:
+            await page.goto(f"/console/t/{TENANT}/adapters/missing")
+        request_id = (await answer.value).headers["x-request-id"]
+        await expect(page.get_by_role("alert").get_by_text(request_id)).to_be_visible()
+
+
+async def test_old_data_stays_while_the_server_restarts(browser: Browser, site: ConsoleSite) -> None:
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503, body="{}", headers={"retry-after": "1"})
+
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.admin_key)
+        await page.goto("/console/engine")
+        await expect(page.get_by_text("Slots used")).to_be_visible()
+        await page.route("**/admin/engine*", refuse)
+        await expect(page.get_by_role("status").filter(has_text="As of")).to_be_visible()
+        await expect(page.get_by_text("Slots used")).to_be_visible()
+        await page.unroute_all()
+        await expect(page.get_by_role("status").filter(has_text="As of")).to_have_count(0)
+
+
+async def test_a_new_key_is_shown_once(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        await page.goto(f"/console/t/{TENANT}/keys")
+        await page.get_by_role("button", name="Create a key…").click()
+        await page.get_by_label("Name").fill("nightly job")
+        await page.get_by_label("Owner").fill("Ada Lovelace")
+        await page.get_by_role("dialog").get_by_role("button", name="Create the key").click()
+        shown = page.get_by_label("New key")
+        await expect(shown).to_contain_text("tnr_")
+        key = await shown.inner_text()
+        await page.get_by_role("button", name="Close").click()
+        row = page.get_by_role("row").filter(has_text="nightly job")
+        await expect(row).to_contain_text("Ada Lovelace")
+        assert key not in await page.content()
+        await row.get_by_role("button", name="Revoke nightly job").click()
+        await page.get_by_label("Type").fill("nightly job")
+        await page.get_by_role("button", name="Revoke the key").click()
+        await expect(row).to_contain_text("revoked")
+    with site.client(key.strip()) as client:
+        assert client.get("/v1/key").status_code == 401
+
+
+@pytest.mark.parametrize("width", [PHONE, 1280])
+async def test_the_keyboard_reaches_everything(browser: Browser, site: ConsoleSite, width: int) -> None:
+    async with watched_page(browser, site.url, width=width) as page:
+        await page.goto("/console")
+        await expect(page.get_by_label("API key")).to_be_focused()
+        await page.keyboard.insert_text(site.key)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_be_focused()
+        await page.goto(f"/console/t/{TENANT}/adapters/quotes")
+        await expect(page.get_by_role("heading", level=1)).to_be_focused()
+        promote = page.get_by_role("button", name="Promote default")
+        for _ in range(40):
+            await page.keyboard.press("Tab")
+            if await promote.evaluate("button => button === document.activeElement"):
+                break
+        await expect(promote).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(promote).to_be_focused()
+
+
+async def test_a_reload_stays_on_the_page(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        await page.get_by_role("link", name="Usage").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Usage")
+        await page.reload()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Usage")
+        assert urlsplit(page.url).path == f"/console/t/{TENANT}/usage"
+
+
+async def test_a_change_by_another_client_appears(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page, watched_page(browser, site.url) as other:
+        for tab in (page, other):
+            await sign_in(tab, site.key)
+        await page.get_by_role("link", name="Events").click()
+        await other.goto(f"/console/t/{TENANT}/adapters/labels")
+        await other.get_by_role("button", name="New alias…").click()
+        await other.get_by_label("Alias").fill("seen")
+        await other.get_by_role("dialog").get_by_role("button", name="Promote").click()
+        await expect(page.get_by_role("row").filter(has_text="labels:seen")).to_be_visible()
+        await page.get_by_role("link", name="Adapters").click()
+        await expect(page.get_by_role("row").filter(has_text="labels")).to_contain_text("seen")
