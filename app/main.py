@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app.api import (
     adapters,
     aliases,
+    audit,
     batches,
     deletions,
     docs,
@@ -36,6 +37,7 @@ from app.api import (
     pins,
     preflight,
     prices,
+    request_log,
     responses,
     server,
     sessions,
@@ -175,6 +177,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(batches.everyones)
     app.include_router(prices.router)
     app.include_router(usage.router)
+    app.include_router(request_log.router)
+    app.include_router(audit.router)
     app.include_router(limits.router)
     app.include_router(keys.own)
     app.include_router(sessions.router)

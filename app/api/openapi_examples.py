@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from app.api import batch_examples, file_examples, inference_examples
+from app.api import batch_examples, console_examples, file_examples, inference_examples
 from app.api.openapi_components import SCHEMAS, event_data
 
 _AT = "2026-03-01T09:30:00Z"
@@ -297,6 +297,7 @@ ANSWERS: dict[str, Any] = {
     **inference_examples.ANSWERS,
     **batch_examples.ANSWERS,
     **file_examples.ANSWERS,
+    **console_examples.ANSWERS,
     "Adapter": _ADAPTER,
     "Alias": _ALIAS,
     "AliasChange": _ALIAS_CHANGE,

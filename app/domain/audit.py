@@ -28,6 +28,32 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Filter of audit rows; None means any.
+
+    Attributes:
+        action: an action, or with a dot at its end the beginning of several, such as ``alias.``.
+        start, end: half-open interval.
+    """
+
+    tenant: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    subject: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRow:
+    """A row, with the owner or name of the key that acted, and whether it has a seal."""
+
+    row: AuditRow
+    actor_name: str | None
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Seal:
     """The seal of one row.
 

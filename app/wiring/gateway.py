@@ -13,6 +13,7 @@ from app.engine.port import Engine
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
 from app.services.access.audit import AuditService
+from app.services.access.audit_log import AuditLogService
 from app.services.access.caller_cache import CallerCache
 from app.services.access.idempotency import IdempotencyService
 from app.services.access.key_format import KeyHasher
@@ -72,6 +73,7 @@ from app.services.serving.tokenization import TokenizationService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
+from app.services.usage.request_log import RequestLogService
 from app.services.usage.usage import UsageService
 from app.support.spool import Spool
 from app.wiring.engine_metrics import Metrics
@@ -184,6 +186,10 @@ class Gateway:
     @cached_property
     def audit(self) -> AuditService:
         return AuditService(self.database, self._peppers, self.settings.home / "audit-seal")
+
+    @cached_property
+    def audit_log(self) -> AuditLogService:
+        return AuditLogService(self.database)
 
     @cached_property
     def idempotency(self) -> IdempotencyService:
@@ -386,6 +392,10 @@ class Gateway:
     @cached_property
     def usage(self) -> UsageService:
         return UsageService(self.database, currency=self.settings.currency)
+
+    @cached_property
+    def request_log(self) -> RequestLogService:
+        return RequestLogService(self.database, base_name=self.base.name)
 
     @cached_property
     def outcomes(self) -> Outcomes:

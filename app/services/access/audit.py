@@ -18,6 +18,7 @@ from app.domain.audit import GENESIS, Seal, anchored, problems, sealed
 from app.domain.clock import Clock, utc_now
 from app.services.access.access_log import AccessLog
 from app.services.access.peppers import Peppers
+from app.support.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class AuditService:
         self._database, self._clock, self._witness = database, clock, witness
         self._keys = peppers.derived("audit", "seals")
         self.intact = True
+        self._verifying = SingleFlight[Verdict]()
         self.access_log = AccessLog(database, clock=clock)
 
     async def seal(self) -> int:
@@ -117,6 +119,14 @@ class AuditService:
                 # Verify again if a trim ran meanwhile: trimmed rows are not missing.
                 if (anchor.row_id if anchor else 0) == verdict.trimmed:
                     return verdict
+
+    async def verify_once(self) -> Verdict:
+        """Verify as ``verify``; calls at the same time share one verification.
+
+        Raises:
+            OSError: the witness file cannot be read.
+        """
+        return await self._verifying.run("trail", self.verify)
 
     async def _look(self, connection: AsyncConnection, witness: Seal | None) -> Verdict:
         anchor, previous = await audit_seals.start(connection)

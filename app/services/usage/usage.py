@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from app.database import usage
 from app.database.session import Database
@@ -10,12 +10,11 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import InvalidRequest
 from app.domain.usage import Group, Grouping, Used, hour_of, start_of
 from app.services.common.lookups import tenant_or_404
+from app.services.usage.times import checked_times
 
 #: Most groups in one report.
 MAX_GROUPS = 10_000
 _DEFAULT_DAYS = 30
-_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +78,5 @@ def _check_groupings(by: Sequence[Grouping]) -> None:
 
 
 def _hours(start: datetime | None, end: datetime | None, now: datetime) -> range:
-    latest = now + timedelta(days=366)
-    for name, moment in (("from", start), ("to", end)):
-        if moment is not None and (moment.tzinfo is None or not _EARLIEST <= moment <= latest):
-            raise InvalidRequest(
-                f"{name} is {moment.isoformat()}; it must be a time with its time zone, from the year 2000 to one year "
-                "from now.",
-                param=name,
-            )
-    end = end or now
-    start = start or end - timedelta(days=_DEFAULT_DAYS)
-    if start >= end:
-        raise InvalidRequest(f"from is {start.isoformat()}; it must be before {end.isoformat()}.", param="from")
+    start, end = checked_times(start, end, now, default=timedelta(days=_DEFAULT_DAYS))
     return range(hour_of(start), hour_of(end - timedelta(microseconds=1)) + 1)

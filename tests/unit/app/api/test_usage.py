@@ -1,52 +1,19 @@
 """Usage over HTTP: a tenant's own and every tenant's, as JSON and CSV."""
 
-import asyncio
 import csv
 import io
-import uuid
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
 
 import httpx
 import pytest
 
-from app.database import usage
-from app.database.session import Database
-from app.database.urls import database_url
 from app.domain.access import Scope
-from app.domain.usage import UsageRecord
 from tests.support.site import Site, Unit, make_unit
+from tests.support.stored_usage import RANGE, use
 
-AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
-RANGE = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z"}
 ONE = {
     "requests": 1, "failed": 0, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 3, "cold_loads": 0,
     "load_s": 0.0, "cost": "0", "slot_s": 0.0,
 }  # fmt: skip
-
-
-def use(site: Site, admin: httpx.Client, unit: Unit, **values: Any) -> None:
-    """Write the usage record of one request, as the server's ledger does."""
-    key_id = unit.key.split("_")[1]
-    plain = UsageRecord(uuid.uuid4().hex, AT, 0, key_id, None, 10, 4, 3, 0.1, 0.5, None, "stop", 200)
-
-    async def write() -> None:
-        database = Database(database_url(site.settings))
-        async with database.write() as connection:
-            tenant_id = await stored_tenant(connection, unit.slug)
-            await usage.add(connection, [replace(plain, tenant_id=tenant_id, **values)])
-        await database.close()
-
-    asyncio.run(write())
-
-
-async def stored_tenant(connection, slug: str) -> int:
-    from app.database.tenants import find_tenant
-
-    tenant = await find_tenant(connection, slug)
-    assert tenant is not None
-    return tenant.id
 
 
 def test_a_tenant_sees_its_own_and_nothing_else(site: Site, admin: httpx.Client, unit: Unit) -> None:
