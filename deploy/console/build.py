@@ -2,9 +2,9 @@
 
     python -m deploy.console.build
 
-``deploy.console.install`` installs Node and the packages. The build runs in a copy of the source in ``.clients``, so the
-repository's tree stays free of packages. The same source gives the same bytes: a test compares the committed files with
-a fresh build.
+``deploy.console.install`` installs Node and the packages. The build runs in a copy of the source in ``.clients``, so
+the repository's tree stays free of packages. The same source gives the same bytes: a test compares the committed files
+with a fresh build.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def _copy_source() -> None:
 
 def _run(script: str, *arguments: str) -> None:
     environment = os.environ | {"NODE_ENV": "production", "DO_NOT_TRACK": "1"}
-    command = [node(), PACKAGES / script, *arguments]
+    command = [str(node()), str(PACKAGES / script), *arguments]
     done = subprocess.run(command, cwd=WORK, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{script} failed:\n{done.stdout}{done.stderr}")

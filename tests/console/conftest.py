@@ -1,7 +1,6 @@
 """One browser, and one site with a fake engine, for all tests of the console's pages."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser
@@ -24,6 +23,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleSite]:
 
 
 @pytest.fixture(scope="session")
-def axe() -> Path:
+def axe() -> str:
     """Return the script of axe, which finds barriers for people with disabilities."""
-    return PACKAGES / "axe-core" / "axe.min.js"
+    return (PACKAGES / "axe-core" / "axe.min.js").read_text(encoding="utf-8")

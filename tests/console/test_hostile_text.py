@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, FilePayload, Page, expect
 
 from tests.support.browser import sign_in, watched_page
 from tests.support.console_site import TENANT, ConsoleSite, make_batch, upload
@@ -23,8 +23,9 @@ CORPUS = (
     "javascript:window.attacked=1",
     "{{constructor.constructor('window.attacked=1')()}}",
     "<a href=javascript:window.attacked=1>click</a>",
-    "\u202e<b>txet desrever</b>",
 )
+#: Pieces of a model's answer, which may have any character.
+_ANSWER = (*CORPUS, "\u202e<b>txet desrever</b>", "\x00")
 _ATTACKED = "window.attacked !== undefined"
 #: Elements that the console never makes.
 _FOREIGN = "script:not([src^='/console/assets/']), iframe, object, embed, main img, main svg, [onerror], [onload]"
@@ -80,7 +81,7 @@ async def test_pages_of_the_platform_show_text_as_text(
 
 
 async def test_the_answer_of_a_model_is_text(browser: Browser, site: ConsoleSite, adapter: str) -> None:
-    site.engine.by_model["labels"] = CORPUS
+    site.engine.by_model["labels"] = _ANSWER
     try:
         async with watched_page(browser, site.url) as page:
             await sign_in(page, site.key)
@@ -96,15 +97,13 @@ async def test_the_answer_of_a_model_is_text(browser: Browser, site: ConsoleSite
         del site.engine.by_model["labels"]
 
 
-async def test_reasons_of_a_refusal_are_text(
-    browser: Browser, site: ConsoleSite, adapter: str, tmp_path: Path
-) -> None:
+async def test_reasons_of_a_refusal_are_text(browser: Browser, site: ConsoleSite, adapter: str, tmp_path: Path) -> None:
     files = peft_files(tmp_path / "a", seed=200)
     config = json.loads(files.config) | {text: text for text in CORPUS}
     async with watched_page(browser, site.url) as page:
         await sign_in(page, site.key)
         await page.goto(f"/console/t/{TENANT}/upload")
-        chosen = [
+        chosen: list[FilePayload] = [
             {"name": "adapter_config.json", "mimeType": "application/json", "buffer": json.dumps(config).encode()},
             {"name": "adapter_model.safetensors", "mimeType": "", "buffer": files.weights},
         ]

@@ -3,8 +3,6 @@
 The browser's watch also fails each test on a violation of the policy, an error, or a request to another origin.
 """
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -41,7 +39,9 @@ _LOOKS = [(width, scheme) for width in (PHONE, LAPTOP) for scheme in ("light", "
 
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-async def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str) -> None:
+async def test_the_sign_in_page_has_no_barrier(
+    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
+) -> None:
     async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
         await page.goto("/console")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Tenora")
@@ -50,7 +50,7 @@ async def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSi
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
 async def test_no_page_of_a_tenant_has_a_barrier(
-    browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
+    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
 ) -> None:
     pages = {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
     await _check_pages(browser, site, site.key, pages, axe, width, scheme)
@@ -58,7 +58,7 @@ async def test_no_page_of_a_tenant_has_a_barrier(
 
 @pytest.mark.parametrize(("width", "scheme"), _LOOKS)
 async def test_no_page_of_the_platform_has_a_barrier(
-    browser: Browser, site: ConsoleSite, axe: Path, width: int, scheme: str
+    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
 ) -> None:
     pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()}
     pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
@@ -66,7 +66,7 @@ async def test_no_page_of_the_platform_has_a_barrier(
 
 
 async def _check_pages(
-    browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: Path, width: int, scheme: str
+    browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: str, width: int, scheme: str
 ) -> None:
     problems = []
     async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
@@ -79,6 +79,6 @@ async def _check_pages(
     assert problems == []
 
 
-async def _problems(page: Page, axe: Path) -> list[str]:
+async def _problems(page: Page, axe: str) -> list[str]:
     wide = ["scrolls sideways"] if await is_wider_than_window(page) else []
     return wide + await accessibility_violations(page, axe)

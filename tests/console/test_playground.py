@@ -1,4 +1,4 @@
-"""Playground in the browser: columns, measurements, differences, stop, prompts from a file, blind votes, code to copy."""
+"""Playground in the browser: columns, differences, stop, prompts from a file, blind votes, code to copy."""
 
 import ast
 import csv
@@ -80,8 +80,8 @@ async def test_prompts_of_a_file_become_a_grid(browser: Browser, site: ConsoleSi
         await expect(page.get_by_role("cell", name="Sugar is sweet.")).to_have_count(6)
         async with page.expect_download() as download:
             await page.get_by_role("button", name="Download as CSV").click()
-        path = await (await download.value).path()
-    rows = list(csv.reader(path.read_text().splitlines()))
+        saved = await (await download.value).path()
+        rows = list(csv.reader(saved.read_text().splitlines()))
     # A spreadsheet would run a cell that begins with an equals sign.
     assert [row[0] for row in rows] == ["prompt", *(f"'=prompt {number}" for number in range(3))]
 
@@ -130,8 +130,11 @@ async def test_code_to_copy_is_the_request(browser: Browser, site: ConsoleSite) 
     message = {"role": "user", "content": _PROMPT}
     assert json.loads(curl[-1])["messages"] == [message]
     assert curl[2] == f"{site.url}/v1/chat/completions"
-    (call,) = [node for node in ast.walk(program) if isinstance(node, ast.Call) and node.keywords[-1:] and
-               node.keywords[-1].arg == "messages"]
+    (call,) = [
+        node
+        for node in ast.walk(program)
+        if isinstance(node, ast.Call) and node.keywords[-1:] and node.keywords[-1].arg == "messages"
+    ]
     assert ast.literal_eval(call.keywords[-1].value) == [message]
 
 

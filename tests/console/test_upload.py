@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, FilePayload, Locator, Page, expect
 
 from tests.support.bad_adapters import BAD
 from tests.support.browser import sign_in, watched_page
@@ -38,7 +38,7 @@ async def test_an_archive_becomes_a_version(browser: Browser, site: ConsoleSite,
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("adapter_config.json", files.config)
         archive.writestr("adapter_model.safetensors", files.weights)
-    file = {"name": "adapter.zip", "mimeType": "application/zip", "buffer": packed.getvalue()}
+    file: FilePayload = {"name": "adapter.zip", "mimeType": "application/zip", "buffer": packed.getvalue()}
     async with watched_page(browser, site.url) as page:
         await _open(page, site)
         await page.get_by_label("The two files, or an archive").set_input_files(file)
@@ -141,7 +141,7 @@ async def _refuse(page: Page, folder: Path) -> None:
     await expect(page.get_by_role("alert")).to_be_visible()
 
 
-def _reasons(page: Page):
+def _reasons(page: Page) -> Locator:
     return page.get_by_role("alert").get_by_role("table", name="Reasons")
 
 

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
@@ -67,9 +66,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def watched_page(
-    browser: Browser, url: str, *, width: int = LAPTOP, **options: Any
-) -> AsyncIterator[Page]:
+async def watched_page(browser: Browser, url: str, *, width: int = LAPTOP, **options: Any) -> AsyncIterator[Page]:
     """Open a page in a fresh profile, and fail if anything went wrong on it."""
     context = await browser.new_context(base_url=url, viewport={"width": width, "height": 900}, **options)
     context.set_default_timeout(_EXPECT_MS)
@@ -95,8 +92,12 @@ async def is_wider_than_window(page: Page) -> bool:
     return bool(await page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
 
-async def accessibility_violations(page: Page, axe: Path) -> list[str]:
-    """Run axe on the page, and return its findings."""
-    await page.evaluate(f"{axe.read_text(encoding='utf-8')};0")
+async def accessibility_violations(page: Page, axe: str) -> list[str]:
+    """Run axe on the page, and return its findings.
+
+    Args:
+        axe: its script.
+    """
+    await page.evaluate(f"{axe};0")
     result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [f"{finding['id']}: {node['html'][:200]}" for finding in result["violations"] for node in finding["nodes"]]

@@ -1,4 +1,4 @@
-"""Site with a fake engine and everything that the console's pages show: adapters, a canary, a batch, usage, deletions."""
+"""Site with a fake engine and all that the console shows: adapters, a canary, a batch, usage, deletions."""
 
 import asyncio
 import json
@@ -72,9 +72,7 @@ class ConsoleSite:
     files: PeftFiles
 
     def client(self, key: str) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False
-        )
+        return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False)
 
 
 @contextmanager
@@ -122,7 +120,9 @@ def _fill(site: ConsoleSite, files: list[PeftFiles]) -> None:
         make_batch(tenant)
 
 
-def upload(client: httpx.Client, tenant: str, adapter: str, files: PeftFiles, options: Mapping[str, Any]) -> dict[str, Any]:
+def upload(
+    client: httpx.Client, tenant: str, adapter: str, files: PeftFiles, options: Mapping[str, Any]
+) -> dict[str, Any]:
     parts = {
         "adapter_config.json": ("adapter_config.json", files.config),
         "adapter_model.safetensors": ("adapter_model.safetensors", files.weights),

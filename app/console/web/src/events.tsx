@@ -1,7 +1,8 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, createContext, use, useEffect, useState } from "react";
 import { type FeedEvent, listen } from "./lib/feed";
-import { ME, useMe } from "./session";
+import { useMe } from "./session";
+import { forgetSession, isData } from "./session-cache";
 
 const KEPT = 500;
 
@@ -25,9 +26,9 @@ export function EventsProvider({ children }: { children: ReactNode }) {
       onEvent: (event) => {
         setEvents((before) => [event, ...before].slice(0, KEPT));
         // Events of the engine have no id, and change nothing in the registry.
-        if (event.id !== null) void client.invalidateQueries({ predicate: (query) => query.queryKey !== ME });
+        if (event.id !== null) void client.invalidateQueries({ predicate: isData });
       },
-      onSignedOut: () => client.setQueryData(ME, null),
+      onSignedOut: () => forgetSession(client),
     });
   }, [url, client]);
 

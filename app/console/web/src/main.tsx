@@ -3,23 +3,24 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { ApiError, UnreachableError } from "./api/error";
 import { App } from "./app";
-import { ME, SessionGate } from "./session";
+import { SessionGate } from "./session";
+import { forgetSession, isData } from "./session-cache";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/components.css";
 
 const RETRIES = 3;
 
-function forgetSession(error: unknown): void {
-  if (error instanceof ApiError && error.isSignedOut) client.setQueryData(ME, null);
+function onError(error: unknown): void {
+  if (error instanceof ApiError && error.isSignedOut) forgetSession(client);
 }
 
 const client: QueryClient = new QueryClient({
-  queryCache: new QueryCache({ onError: forgetSession }),
+  queryCache: new QueryCache({ onError }),
   mutationCache: new MutationCache({
-    onError: forgetSession,
+    onError,
     // A write may change any list, so none stays stale.
-    onSuccess: () => client.invalidateQueries({ predicate: (query) => query.queryKey !== ME }),
+    onSuccess: () => client.invalidateQueries({ predicate: isData }),
   }),
   defaultOptions: {
     queries: {

@@ -6,6 +6,7 @@ import { signOut } from "./api/session";
 import { Loading } from "./components/loaded";
 import { ErrorNotice } from "./components/error-notice";
 import { SignIn } from "./pages/sign-in";
+import { ME, forgetSession } from "./session-cache";
 
 export interface Me {
   key: Schemas["Key"];
@@ -18,9 +19,6 @@ interface Session extends Me {
 }
 
 const SessionContext = createContext<Session | null>(null);
-
-/** Query key of the session. Its data is null when nobody is signed in. */
-export const ME = ["me"] as const;
 
 /** The signed-in key and what it may do. */
 export function useMe(): Session {
@@ -67,7 +65,6 @@ export function useSignOut(): () => Promise<void> {
   const client = useQueryClient();
   return async () => {
     await signOut();
-    client.clear();
-    client.setQueryData(ME, null);
+    forgetSession(client);
   };
 }

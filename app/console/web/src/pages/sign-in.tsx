@@ -4,7 +4,7 @@ import { signIn } from "../api/session";
 import { Command } from "../components/command";
 import { ErrorNotice } from "../components/error-notice";
 import { Field } from "../components/field";
-import { ME } from "../session";
+import { ME } from "../session-cache";
 
 /** Sign-in with an API key. The server keeps a session; the key is not stored in the browser. */
 export function SignIn() {
