@@ -21,6 +21,8 @@ from tests.clients.install import node
 TARGET = SOURCE.parent / "static"
 #: npm packages, those that only tests use included.
 PACKAGES = WORK / "node_modules"
+#: Types of the HTTP interface, made from its document.
+_TYPES = "src/api/schema.d.ts"
 _FILES = ("index.html", "tsconfig.json", "vite.config.ts")
 
 
@@ -30,12 +32,13 @@ def main() -> None:
 
 
 def build(target: Path) -> None:
-    """Check the types of the source and write the build into a folder, which is emptied before.
+    """Check form and types of the source, and write the build into a folder, which is emptied before.
 
     Raises:
-        SystemExit: the source has a wrong type, or a tool failed.
+        SystemExit: the source is not formatted or has a wrong type, or a tool failed.
     """
     _copy_source()
+    _run("prettier/bin/prettier.cjs", "--check", "src", *_FILES, f"!{_TYPES}")
     _run("typescript/bin/tsc", "--noEmit")
     _run("vite/bin/vite.js", "build", "--outDir", str(target), "--emptyOutDir", "--logLevel", "error")
 
@@ -49,7 +52,7 @@ def _copy_source() -> None:
     document = WORK / "openapi.json"
     document.write_text(json.dumps(server_document()), encoding="utf-8")
     # A field with a default may be left out of a request.
-    options = ("--output", "src/api/schema.d.ts", "--default-non-nullable", "false")
+    options = ("--output", _TYPES, "--default-non-nullable", "false")
     _run("openapi-typescript/bin/cli.js", document.name, *options)
 
 

@@ -70,7 +70,7 @@ async def test_versions_show_cards_and_labels_as_text(browser: Browser, site: Co
             await _check(page)
 
 
-@pytest.mark.parametrize("path", ["", "tenants", f"tenants/{TENANT}", "batches", "events", "engine"])
+@pytest.mark.parametrize("path", ["", "tenants", f"tenants/{TENANT}", "keys", "usage", "batches", "audit", "events"])
 async def test_pages_of_the_platform_show_text_as_text(
     browser: Browser, site: ConsoleSite, adapter: str, path: str
 ) -> None:

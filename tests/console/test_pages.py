@@ -27,12 +27,14 @@ _PLATFORM_PAGES = {
     "": "Overview",
     "tenants": "Tenants",
     f"tenants/{TENANT}": TENANT,
-    "keys": "Platform keys",
+    "keys": "Keys",
     "usage": "Usage and cost",
     "prices": "Prices",
     "engine": "Engine",
+    "canaries": "Canaries",
     "batches": "Batches",
     "deletions": "Deletions",
+    "audit": "Audit",
     "events": "Events",
 }
 _LOOKS = [(width, scheme) for width in (PHONE, LAPTOP) for scheme in ("light", "dark")]

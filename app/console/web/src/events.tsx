@@ -5,6 +5,8 @@ import { useMe } from "./session";
 import { forgetSession, isData } from "./session-cache";
 
 const KEPT = 500;
+/** Many events in a row refresh the pages once. */
+const REFRESH_MS = 1_000;
 
 const EventsContext = createContext<readonly FeedEvent[]>([]);
 
@@ -22,14 +24,23 @@ export function EventsProvider({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     if (url === null) return;
-    return listen(url, {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const refresh = () => {
+      timer = undefined;
+      void client.invalidateQueries({ predicate: isData });
+    };
+    const stop = listen(url, {
       onEvent: (event) => {
         setEvents((before) => [event, ...before].slice(0, KEPT));
         // Events of the engine have no id, and change nothing in the registry.
-        if (event.id !== null) void client.invalidateQueries({ predicate: isData });
+        if (event.id !== null) timer ??= setTimeout(refresh, REFRESH_MS);
       },
       onSignedOut: () => forgetSession(client),
     });
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
   }, [url, client]);
 
   return <EventsContext value={events}>{children}</EventsContext>;

@@ -7,51 +7,56 @@ type Key = Schemas["Key"];
 
 interface TableProps {
   keys: readonly Key[];
-  onRevoke: (key: Key) => void;
-  onRotate: ((key: Key) => void) | undefined;
+  /** Absent in a list that only shows. */
+  onRevoke?: (key: Key) => void;
+  onRotate?: ((key: Key) => void) | undefined;
+  withTenant?: boolean;
 }
 
-export function KeyTable({ keys, onRevoke, onRotate }: TableProps) {
+/** Keys with their state; the secret is shown only when a key is created. */
+export function KeyTable({ keys, onRevoke, onRotate, withTenant = false }: TableProps) {
   return (
     <Table
-      caption="Keys"
+      caption={withTenant ? "Keys of all tenants" : "Keys"}
       rows={keys}
       rowKey={(key) => key.id}
       columns={[
         { head: "Name", cell: (key) => key.name },
         { head: "Owner", cell: (key) => key.owner ?? NONE },
+        ...(withTenant ? [{ head: "Tenant", cell: (key: Key) => key.tenant ?? "platform" }] : []),
         { head: "Id", cell: (key) => <code>{key.id}</code> },
         { head: "State", cell: (key) => <Badge state={stateOf(key)} /> },
         { head: "Scopes", cell: (key) => key.scopes.join(", ") },
-        {
-          head: "Restricted to",
-          cell: (key) => [...(key.adapters ?? []), ...(key.addresses ?? [])].join(", ") || NONE,
-        },
+        { head: "Only", cell: (key) => [...(key.adapters ?? []), ...(key.addresses ?? [])].join(", ") || NONE },
         { head: "Last used", cell: (key) => time(key.last_used_at) },
         { head: "Expires", cell: (key) => time(key.expires_at) },
-        {
-          head: "Actions",
-          cell: (key) =>
-            stateOf(key) === "active" && (
-              <div className="row">
-                {onRotate !== undefined && (
-                  <button
-                    type="button"
-                    className="small"
-                    aria-label={`Rotate ${key.name}`}
-                    onClick={() => onRotate(key)}
-                  >
-                    Rotate
-                  </button>
-                )}
-                <button type="button" className="small" aria-label={`Revoke ${key.name}`} onClick={() => onRevoke(key)}>
-                  Revoke…
-                </button>
-              </div>
-            ),
-        },
+        ...(onRevoke === undefined
+          ? []
+          : [{ head: "Actions", cell: (key: Key) => <Actions value={key} onRevoke={onRevoke} onRotate={onRotate} /> }]),
       ]}
     />
+  );
+}
+
+interface ActionsProps {
+  value: Key;
+  onRevoke: (key: Key) => void;
+  onRotate: ((key: Key) => void) | undefined;
+}
+
+function Actions({ value, onRevoke, onRotate }: ActionsProps) {
+  if (stateOf(value) !== "active") return null;
+  return (
+    <div className="row">
+      {onRotate !== undefined && (
+        <button type="button" className="small" aria-label={`Rotate ${value.name}`} onClick={() => onRotate(value)}>
+          Rotate
+        </button>
+      )}
+      <button type="button" className="small" aria-label={`Revoke ${value.name}`} onClick={() => onRevoke(value)}>
+        Revoke…
+      </button>
+    </div>
   );
 }
 

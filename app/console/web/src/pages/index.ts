@@ -1,6 +1,7 @@
 import type { ComponentType } from "react";
 import { Audit } from "./operator/audit";
 import { AllBatches } from "./operator/batches";
+import { AllCanaries } from "./operator/canaries";
 import { AllDeletions } from "./operator/deletions";
 import { EnginePage } from "./operator/engine";
 import { AllEvents } from "./operator/events";
@@ -37,6 +38,7 @@ export const PLATFORM_PAGES: readonly PageRoute[] = [
   { path: "/usage", page: AllUsage },
   { path: "/prices", page: Prices },
   { path: "/engine", page: EnginePage },
+  { path: "/canaries", page: AllCanaries },
   { path: "/batches", page: AllBatches },
   { path: "/deletions", page: AllDeletions },
   { path: "/audit", page: Audit },

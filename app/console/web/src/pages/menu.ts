@@ -2,10 +2,11 @@
 export const PLATFORM_MENU = [
   ["Overview", "/"],
   ["Tenants", "/tenants"],
-  ["Platform keys", "/keys"],
+  ["Keys", "/keys"],
   ["Usage and cost", "/usage"],
   ["Prices", "/prices"],
   ["Engine", "/engine"],
+  ["Canaries", "/canaries"],
   ["Batches", "/batches"],
   ["Deletions", "/deletions"],
   ["Audit", "/audit"],

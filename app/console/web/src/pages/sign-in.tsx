@@ -46,8 +46,8 @@ export function SignIn() {
         </button>
       </form>
       <p>
-        The session ends after one idle hour, after twelve hours, or when you sign out. The demo's keys are in{" "}
-        <code>.tenora/demo.json</code>.
+        The session ends after an hour without requests, after twelve hours, or when you sign out. The demo's keys are
+        in <code>.tenora/demo.json</code>.
       </p>
       <p>No key yet? The platform team creates one:</p>
       <Command line="tenora keys create console --tenant TENANT" />

@@ -7,13 +7,20 @@ import { Empty } from "../../components/empty";
 import { Field } from "../../components/field";
 import { Page } from "../../components/page";
 import { Paged, usePages } from "../../components/paged";
+import { SearchFields, type Sort } from "../../components/search-fields";
 import { Table } from "../../components/table";
+import { useDebounced } from "../../lib/debounced";
 import { number, time } from "../../lib/format";
 import { to } from "../../lib/links";
 
 export function Tenants() {
   const [creating, setCreating] = useState(false);
-  const query = usePages(["tenants"], (cursor) => body(api.GET("/admin/tenants", { params: { query: { cursor } } })));
+  const [text, setText] = useState("");
+  const [sort, setSort] = useState<Sort>("-created");
+  const search = { q: useDebounced(text.trim()) || undefined, sort };
+  const query = usePages(["tenants", search], (cursor) =>
+    body(api.GET("/admin/tenants", { params: { query: { ...search, cursor } } })),
+  );
   return (
     <Page
       title="Tenants"
@@ -24,9 +31,14 @@ export function Tenants() {
         </button>
       }
     >
+      <search className="fields">
+        <SearchFields text={text} onText={setText} sort={sort} onSort={setSort} />
+      </search>
       <Paged query={query}>
         {(tenants) =>
-          tenants.length === 0 ? (
+          tenants.length === 0 && search.q !== undefined ? (
+            <p className="quiet">No such tenant.</p>
+          ) : tenants.length === 0 ? (
             <Empty title="No tenants" command='tenora tenants create acme --name "Acme Corp"'>
               <p>A tenant is a business unit: it owns adapters, keys and limits.</p>
             </Empty>

@@ -2,31 +2,27 @@ import { type FormEvent, useState } from "react";
 import { Checkbox } from "../../components/field";
 import { AnswerView } from "./answer-view";
 import { CopyCode } from "./copy-code";
-import { ModelField, initialModels } from "./models";
+import { ModelField } from "./models";
 import { SettingsFields, useSettings } from "./settings";
 import { useAnswers } from "./use-answers";
-
-const MOST_COLUMNS = 4;
-
-interface Props {
-  models: readonly string[];
-}
+import { LEAST_COLUMNS, MOST_COLUMNS, useColumns } from "./use-columns";
 
 /** The same prompt to two to four models. */
-export function Compare({ models }: Props) {
-  const [chosen, setChosen] = useState<readonly string[] | null>(null);
+export function Compare({ models }: { models: readonly string[] }) {
+  const { columns, setModel, add, remove } = useColumns(models);
   const { settings, texts } = useSettings();
   const [showDiff, setShowDiff] = useState(false);
-  const { answers, isRunning, run, stop } = useAnswers();
-  const columns = chosen ?? initialModels(models);
+  const { answers, isRunning, run, stop, drop } = useAnswers();
+  const canRemove = columns.length > LEAST_COLUMNS && !isRunning;
 
   function onSubmit(event: FormEvent) {
     event.preventDefault();
-    if (!isRunning && settings.prompt.trim() !== "") void run(columns.map((model) => ({ model, settings })));
+    void run(columns.map((model) => ({ model, settings })));
   }
 
-  function setModel(index: number, model: string) {
-    setChosen(columns.map((before, at) => (at === index ? model : before)));
+  function onRemove(index: number) {
+    remove(index);
+    drop(index);
   }
 
   return (
@@ -39,11 +35,7 @@ export function Compare({ models }: Props) {
         <button type="button" disabled={!isRunning} onClick={stop}>
           Stop
         </button>
-        <button
-          type="button"
-          disabled={columns.length === MOST_COLUMNS}
-          onClick={() => setChosen([...columns, models[0] ?? ""])}
-        >
+        <button type="button" disabled={columns.length === MOST_COLUMNS} onClick={add}>
           Add a column
         </button>
         <Checkbox label="Mark the words that differ from column 1" checked={showDiff} onValue={setShowDiff} />
@@ -55,19 +47,19 @@ export function Compare({ models }: Props) {
             <AnswerView answer={answers[index]} compareWith={showDiff && index > 0 ? answers[0]?.text : undefined} />
             <div className="row">
               <CopyCode model={model} settings={settings} />
-              {columns.length > 2 && (
-                <button
-                  type="button"
-                  className="small"
-                  onClick={() => setChosen(columns.filter((_, at) => at !== index))}
-                >
-                  Remove
-                </button>
-              )}
+              {canRemove && <RemoveButton number={index + 1} onRemove={() => onRemove(index)} />}
             </div>
           </section>
         ))}
       </div>
     </form>
+  );
+}
+
+function RemoveButton({ number, onRemove }: { number: number; onRemove: () => void }) {
+  return (
+    <button type="button" className="small" aria-label={`Remove column ${number}`} onClick={onRemove}>
+      Remove
+    </button>
   );
 }

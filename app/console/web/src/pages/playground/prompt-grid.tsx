@@ -4,39 +4,27 @@ import { ErrorNotice } from "../../components/error-notice";
 import { Table } from "../../components/table";
 import { csv } from "../../lib/csv";
 import { download } from "../../lib/download";
-import { ModelField, initialModels } from "./models";
+import { ModelField } from "./models";
 import { MOST_PROMPTS, promptsOf } from "./prompts";
 import type { Answer } from "./request";
 import { SettingsFields, useSettings } from "./settings";
 import { useAnswers } from "./use-answers";
+import { MOST_COLUMNS, useColumns } from "./use-columns";
 
 const AT_ONCE = 2;
-const MOST_MODELS = 4;
 
-interface Props {
-  models: readonly string[];
+interface Questions {
+  prompts: readonly string[];
+  columns: readonly string[];
 }
 
 /** Up to 20 prompts of a file, each to all models, as a table. */
-export function PromptGrid({ models }: Props) {
-  const [chosen, setChosen] = useState<readonly string[] | null>(null);
-  const [prompts, setPrompts] = useState<readonly string[]>([]);
-  const [asked, setAsked] = useState<{ prompts: readonly string[]; columns: readonly string[] } | null>(null);
-  const [error, setError] = useState<unknown>(null);
+export function PromptGrid({ models }: { models: readonly string[] }) {
+  const { columns, setModel, add } = useColumns(models);
+  const { prompts, error, onFiles } = usePrompts();
+  const [asked, setAsked] = useState<Questions | null>(null);
   const { settings, texts } = useSettings();
   const { answers, isRunning, run, stop } = useAnswers(AT_ONCE);
-  const columns = chosen ?? initialModels(models);
-
-  async function onFile(file: File | undefined) {
-    if (file === undefined) return;
-    try {
-      setPrompts(await promptsOf(file));
-      setError(null);
-    } catch (reason) {
-      setPrompts([]);
-      setError(reason);
-    }
-  }
 
   function onSubmit(event: FormEvent) {
     event.preventDefault();
@@ -50,17 +38,12 @@ export function PromptGrid({ models }: Props) {
         label="File of prompts"
         accept=".txt,.jsonl,.json"
         hint={`One prompt a line, at most ${MOST_PROMPTS}; or JSON lines with a prompt.`}
-        onFiles={(files) => void onFile(files[0])}
+        onFiles={onFiles}
       />
       {error !== null && <ErrorNotice error={error} />}
       <div className="fields">
-        {columns.map((model, index) => (
-          <ModelField
-            key={index}
-            label={`Model ${index + 1}`}
-            value={model}
-            onValue={(name) => setChosen(columns.map((before, at) => (at === index ? name : before)))}
-          />
+        {columns.map((model, at) => (
+          <ModelField key={at} label={`Model ${at + 1}`} value={model} onValue={(name) => setModel(at, name)} />
         ))}
       </div>
       <SettingsFields texts={texts} withPrompt={false} />
@@ -71,18 +54,10 @@ export function PromptGrid({ models }: Props) {
         <button type="button" disabled={!isRunning} onClick={stop}>
           Stop
         </button>
-        <button
-          type="button"
-          disabled={columns.length === MOST_MODELS}
-          onClick={() => setChosen([...columns, models[0] ?? ""])}
-        >
+        <button type="button" disabled={columns.length === MOST_COLUMNS} onClick={add}>
           Add a model
         </button>
-        <button
-          type="button"
-          disabled={asked === null || isRunning}
-          onClick={() => asked !== null && save(asked, answers)}
-        >
+        <button type="button" disabled={asked === null || isRunning} onClick={() => asked && save(asked, answers)}>
           Download as CSV
         </button>
       </div>
@@ -91,9 +66,25 @@ export function PromptGrid({ models }: Props) {
   );
 }
 
-interface GridProps {
-  prompts: readonly string[];
-  columns: readonly string[];
+/** Prompts of the chosen file, or the error for which it cannot be used. */
+function usePrompts() {
+  const [prompts, setPrompts] = useState<readonly string[]>([]);
+  const [error, setError] = useState<unknown>(null);
+
+  async function read(file: File) {
+    try {
+      setPrompts(await promptsOf(file));
+      setError(null);
+    } catch (reason) {
+      setPrompts([]);
+      setError(reason);
+    }
+  }
+
+  return { prompts, error, onFiles: (files: FileList) => files[0] && void read(files[0]) };
+}
+
+interface GridProps extends Questions {
   answers: readonly Answer[];
 }
 
@@ -120,7 +111,7 @@ function Cell({ answer }: { answer: Answer | undefined }) {
   return answer.state === "waiting" ? "…" : <div className="text">{answer.text}</div>;
 }
 
-function save({ prompts, columns }: Omit<GridProps, "answers">, answers: readonly Answer[]) {
+function save({ prompts, columns }: Questions, answers: readonly Answer[]) {
   const rows = prompts.map((prompt, row) => [
     prompt,
     ...columns.map((_, column) => answers[row * columns.length + column]?.text ?? ""),

@@ -36,5 +36,11 @@ export function useAnswers(atOnce = 4) {
     setRunning(false);
   }
 
-  return { answers, isRunning, run, stop: () => abort.current?.abort() };
+  return {
+    answers,
+    isRunning,
+    run,
+    stop: () => abort.current?.abort(),
+    drop: (index: number) => setAnswers((before) => before.filter((_, at) => at !== index)),
+  };
 }

@@ -5,6 +5,7 @@ import { Empty } from "../../components/empty";
 import { Field, Select } from "../../components/field";
 import { Page } from "../../components/page";
 import { Paged, usePages } from "../../components/paged";
+import { SearchFields, type Sort } from "../../components/search-fields";
 import { Table } from "../../components/table";
 import { useDebounced } from "../../lib/debounced";
 import { NONE, count, time, weights } from "../../lib/format";
@@ -30,10 +31,13 @@ export function Adapters() {
 }
 
 function AdapterList({ tenant }: { tenant: string }) {
+  const [text, setText] = useState("");
+  const [sort, setSort] = useState<Sort>("-created");
   const [label, setLabel] = useState("");
   const [state, setState] = useState("");
   const labelFilter = useDebounced(label.trim());
-  const filter = { state: state || undefined, label: labelFilter.includes("=") ? [labelFilter] : undefined };
+  const q = useDebounced(text.trim()) || undefined;
+  const filter = { q, sort, state: state || undefined, label: labelFilter.includes("=") ? [labelFilter] : undefined };
   const query = usePages(["adapters", tenant, filter], (cursor) =>
     body(
       api.GET("/admin/tenants/{tenant}/adapters", {
@@ -41,11 +45,12 @@ function AdapterList({ tenant }: { tenant: string }) {
       }),
     ),
   );
-  const isFiltered = filter.state !== undefined || filter.label !== undefined;
+  const isFiltered = q !== undefined || filter.state !== undefined || filter.label !== undefined;
 
   return (
     <>
       <search className="fields">
+        <SearchFields text={text} onText={setText} sort={sort} onSort={setSort} />
         <Select
           label="State of a version"
           value={state}
@@ -59,8 +64,8 @@ function AdapterList({ tenant }: { tenant: string }) {
           adapters.length > 0 ? (
             <AdapterTable tenant={tenant} adapters={adapters} />
           ) : isFiltered ? (
-            <Empty title="No adapter has such a version">
-              <p>Choose another state or label.</p>
+            <Empty title="No such adapter">
+              <p>Choose another name, state or label.</p>
             </Empty>
           ) : (
             <Empty title="No adapters yet" command={`tenora adapters push FOLDER --tenant ${tenant} --adapter NAME`}>

@@ -2,7 +2,8 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { type Schemas, api, body } from "../../api/client";
 import { Badge } from "../../components/badge";
 import { ErrorNotice } from "../../components/error-notice";
-import { NONE, count, seconds, share } from "../../lib/format";
+import { Figures } from "../../components/canary-table";
+import { NONE } from "../../lib/format";
 import { useMe } from "../../session";
 import type { AliasPath } from "./aliases";
 
@@ -32,8 +33,12 @@ function CanaryState({ path, canary }: { path: AliasPath; canary: Schemas["Canar
       <Badge state={canary.state} /> version {canary.candidate.version} against {canary.baseline.version}, step{" "}
       {canary.step + 1} of {canary.policy.steps?.length ?? 1}
       <div className="quiet">
-        <Figures name="new" figures={canary.candidate} />
-        <Figures name="old" figures={canary.baseline} />
+        <div>
+          new: <Figures figures={canary.candidate} />
+        </div>
+        <div>
+          old: <Figures figures={canary.baseline} />
+        </div>
         {canary.reason !== null && <div>{canary.reason}</div>}
       </div>
       {canary.state === "running" && can("adapters:write") && (
@@ -49,14 +54,5 @@ function CanaryState({ path, canary }: { path: AliasPath; canary: Schemas["Canar
       )}
       {cancel.error !== null && <ErrorNotice error={cancel.error} />}
     </>
-  );
-}
-
-function Figures({ name, figures }: { name: string; figures: Schemas["CanaryFigures"] }) {
-  const rate = figures.requests === 0 ? null : figures.errors / figures.requests;
-  return (
-    <div>
-      {name}: {count(figures.requests)} answers, {share(rate)} errors, TTFT p95 {seconds(figures.ttft_p95_s)}
-    </div>
   );
 }

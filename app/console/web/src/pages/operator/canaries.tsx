@@ -1,0 +1,14 @@
+import { api, body } from "../../api/client";
+import { CanaryList } from "../../components/canary-table";
+import { Page } from "../../components/page";
+
+export function AllCanaries() {
+  return (
+    <Page title="Canaries" scopes={["admin"]}>
+      <CanaryList
+        queryKey={["all"]}
+        list={(cursor) => body(api.GET("/admin/canaries", { params: { query: { cursor } } }))}
+      />
+    </Page>
+  );
+}
