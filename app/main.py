@@ -15,6 +15,7 @@ from app.api import (
     aliases,
     audit,
     batches,
+    canaries,
     deletions,
     docs,
     engine,
@@ -179,6 +180,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(usage.router)
     app.include_router(request_log.router)
     app.include_router(audit.router)
+    app.include_router(canaries.router)
     app.include_router(limits.router)
     app.include_router(keys.own)
     app.include_router(sessions.router)

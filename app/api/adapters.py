@@ -9,6 +9,7 @@ from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.filters import Filter
 from app.api.provenance import VersionPatch
 from app.api.schemas import AdapterOut, AdapterPatch, Cursor, Limit, ListOut, VersionOut, answers
+from app.api.searches import Searched
 from app.domain.access import Scope
 from app.services.common.validation import DEFAULT_LIMIT
 
@@ -21,13 +22,18 @@ Number = Annotated[int, Path(ge=1, le=MAX_VERSION_NUMBER, description="Number of
 
 @router.get("", summary="List adapters that have a matching version", responses=answers(400, 404))
 async def list_adapters(
-    owner: Reader, gateway: GatewayDep, only: Filter, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    owner: Reader,
+    gateway: GatewayDep,
+    only: Filter,
+    search: Searched,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
 ) -> ListOut[AdapterOut]:
-    """Adapters are listed in the order of their creation.
+    """Adapters are listed in the order of their creation, unless `sort` names another.
 
     Filters keep each adapter that has a version with all the given properties.
     """
-    page = await gateway.adapters.list_adapters(owner.tenant, only=only, limit=limit, cursor=cursor)
+    page = await gateway.adapters.list_adapters(owner.tenant, only=only, search=search, limit=limit, cursor=cursor)
     return ListOut(data=[AdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 

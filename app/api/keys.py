@@ -1,18 +1,19 @@
 """API key routes.
 
 - ``/admin/tenants/{tenant}/keys``: a tenant's keys.
-- ``/admin/keys``: platform keys.
+- ``/admin/keys``: platform keys, and ``/admin/keys/all`` those of all tenants too.
 - ``/v1/keys``: keys of the caller's tenant, for its keys with the scope ``keys:write``.
 - ``GET /v1/key``: the calling key, of any kind.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.auth import Admin, GatewayDep, Owner, authenticate, require, require_tenant
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
-from app.domain.access import Caller, Scope
+from app.domain.access import Caller, KeyFilter, Scope
 from app.services.common.validation import DEFAULT_LIMIT
 
 _DEFAULT_ROTATION = KeyRotate()
@@ -27,6 +28,19 @@ async def _tenant_of(request: Request) -> str | None:
 
 #: Slug from the path, or None for platform keys.
 Tenant = Annotated[str | None, Depends(_tenant_of)]
+
+
+async def _filter(
+    text: Annotated[str | None, Query(alias="q", description="Part of an id, a name or an owner")] = None,
+    working: Annotated[
+        bool | None, Query(description="Only keys that are neither revoked nor expired, or only others")
+    ] = None,
+) -> KeyFilter:
+    return KeyFilter(text=text or None, working=working)
+
+
+#: Filter of a list of keys.
+Only = Annotated[KeyFilter, Depends(_filter)]
 
 
 @router.post("", status_code=201, summary="Create a key, which is shown only once", responses=answers(400, 404))
@@ -49,10 +63,10 @@ async def create_key(
 
 @router.get("", summary="List keys, including expired and revoked ones", responses=answers(400, 404))
 async def list_keys(
-    tenant: Tenant, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    tenant: Tenant, gateway: GatewayDep, only: Only, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
     """Keys are listed by their public ids. No answer of this route has a key itself."""
-    page = await gateway.keys.list(tenant, limit=limit, cursor=cursor)
+    page = await gateway.keys.list(tenant, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 
@@ -95,6 +109,21 @@ async def get_own_key(caller: Annotated[Caller, Depends(authenticate)], gateway:
     return KeyOut.of(await gateway.keys.own(caller))
 
 
+@own.get("/admin/keys/all", summary="List the keys of the platform and of all tenants", responses=answers(400, 404))
+async def list_all_keys(
+    _: Admin,
+    gateway: GatewayDep,
+    only: Only,
+    tenant: Annotated[str | None, Query(description="Slug of the only owner; default: all, and the platform")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> ListOut[KeyOut]:
+    """Keys are listed by their public ids. No answer of this route has a key itself."""
+    chosen = replace(only, anyones=tenant is None)
+    page = await gateway.keys.list(tenant, only=chosen, limit=limit, cursor=cursor)
+    return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
+
+
 #: Owner of the keys under ``/v1/keys``.
 Maker = Annotated[Owner, Depends(require_tenant(Scope.KEYS_WRITE))]
 
@@ -124,10 +153,10 @@ async def create_own_key(body: KeyCreate, maker: Maker, gateway: GatewayDep, res
 
 @own.get("/v1/keys", summary="List the tenant's keys, including expired and revoked ones", responses=answers(400))
 async def list_own_keys(
-    maker: Maker, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    maker: Maker, gateway: GatewayDep, only: Only, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[KeyOut]:
     """Keys are listed by their public ids. No answer of this route has a key itself."""
-    page = await gateway.keys.list(maker.tenant, limit=limit, cursor=cursor)
+    page = await gateway.keys.list(maker.tenant, only=only, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 
 

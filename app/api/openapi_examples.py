@@ -354,6 +354,7 @@ ANSWERS: dict[str, Any] = {
         "currency": "USD",
     },
     "Session": {"created_at": _AT, "expires_at": "2026-03-01T21:30:00Z", "idle_s": 3600, "key": _KEY},
+    "RunningCanary": {**_CANARY, "tenant": "retail", "adapter": "pricing", "alias": "default"},
     "Share": _SHARE,
     "SharedAdapter": _SHARED_ADAPTER,
     "SharedVersion": _SHARED_VERSION,

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from app.api.auth import Admin, GatewayDep, Owner, require, require_owner
 from app.api.quota_schemas import QuotaOut, QuotaReportOut, QuotaUseOut
 from app.api.schemas import Cursor, Limit, ListOut, TenantCreate, TenantOut, TenantPatch, TenantUsageOut, answers
+from app.api.searches import Searched
 from app.domain.access import Scope
 from app.services.access.tenants import KEEP
 from app.services.common.validation import DEFAULT_LIMIT
@@ -25,9 +26,14 @@ async def create_tenant(body: TenantCreate, caller: Admin, gateway: GatewayDep, 
 
 
 @router.get("", summary="List tenants", responses=answers(400))
-async def list_tenants(gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ListOut[TenantOut]:
-    """Tenants are listed in the order of their creation."""
-    page = await gateway.tenants.list(limit=limit, cursor=cursor)
+async def list_tenants(
+    gateway: GatewayDep, search: Searched, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> ListOut[TenantOut]:
+    """Tenants are listed in the order of their creation, unless `sort` names another.
+
+    `q` is searched in slugs and display names.
+    """
+    page = await gateway.tenants.list(search=search, limit=limit, cursor=cursor)
     return ListOut(data=[TenantOut.of(tenant) for tenant in page.data], next_cursor=page.next_cursor)
 
 

@@ -9,13 +9,14 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.canaries import cancel_canary
-from app.database.filters import adapters_with
+from app.database.filters import adapters_with, named, ordered
 from app.database.tables import adapters, alias_history, alias_targets, aliases, versions
 from app.domain.access import Tenant
 from app.domain.adapters import Adapter, VersionState
 from app.domain.aliases import Alias
 from app.domain.filters import ANY, VersionFilter
 from app.domain.limits.limits import Limits
+from app.domain.searches import EVERYTHING, Search
 
 _LIVE = adapters.c.deleted_at.is_(None)
 _KEPT = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
@@ -43,12 +44,23 @@ async def find_adapter(connection: AsyncConnection, tenant: Tenant, slug: str) -
 
 
 async def list_adapters(
-    connection: AsyncConnection, tenant: Tenant, *, after: int, limit: int, only: VersionFilter = ANY
+    connection: AsyncConnection,
+    tenant: Tenant,
+    *,
+    after: str | None,
+    limit: int,
+    only: VersionFilter = ANY,
+    search: Search = EVERYTHING,
 ) -> list[Adapter]:
-    """List the tenant's adapters with an id above ``after`` and a version that matches ``only``, by id."""
-    conditions = (adapters.c.tenant_id == tenant.id, adapters.c.id > after, _LIVE)
-    statement = select(adapters).where(*conditions, *adapters_with(only))
-    rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
+    """List the tenant's adapters that the search finds and that have a version that matches ``only``.
+
+    Args:
+        after: position of the last row of the previous page, see :func:`app.database.filters.ordered`.
+    """
+    conditions = (adapters.c.tenant_id == tenant.id, _LIVE, *named(search, adapters.c.slug), *adapters_with(only))
+    statement = select(adapters).where(*conditions)
+    statement = ordered(statement, search.sort, identity=adapters.c.id, name=adapters.c.slug, after=after)
+    rows = (await connection.execute(statement.limit(limit))).all()
     return await _with_versions(connection, tenant, rows)
 
 

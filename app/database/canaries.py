@@ -101,8 +101,15 @@ async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str
     return None if row is None else _canary(row)
 
 
-async def running_canaries(connection: AsyncConnection) -> list[RunningCanary]:
-    """List the running canaries of all tenants."""
+async def running_canaries(
+    connection: AsyncConnection, *, tenant_id: int | None = None, after: int = 0, limit: int | None = None
+) -> list[RunningCanary]:
+    """List running canaries by id.
+
+    Args:
+        tenant_id: only this tenant's; None for all.
+        after: only those with a larger id.
+    """
     statement = (
         _SHOWN.add_columns(
             tenants.c.slug.label("tenant"),
@@ -112,9 +119,12 @@ async def running_canaries(connection: AsyncConnection) -> list[RunningCanary]:
         )
         .join(adapters, canaries.c.adapter_id == adapters.c.id)
         .join(tenants, adapters.c.tenant_id == tenants.c.id)
-        .where(canaries.c.state == CanaryState.RUNNING)
+        .where(canaries.c.state == CanaryState.RUNNING, canaries.c.id > after)
         .order_by(canaries.c.id)
+        .limit(limit)
     )
+    if tenant_id is not None:
+        statement = statement.where(adapters.c.tenant_id == tenant_id)
     return [
         RunningCanary(_canary(row), row.tenant, row.adapter, VersionState(row.candidate_state), row.candidate_reason)
         for row in await connection.execute(statement)

@@ -1,10 +1,13 @@
-"""SQL conditions of listings: versions by labels, state and base."""
+"""SQL conditions of listings: versions by labels, state and base; text of names; position in an order."""
 
-from sqlalchemy import ColumnElement, exists, or_
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, exists, func, or_
 
 from app.database.tables import adapters, version_labels, versions
 from app.domain.adapters import VersionState
 from app.domain.filters import ANY, VersionFilter
+from app.domain.searches import Search, Sort
 
 
 def matching(only: VersionFilter) -> list[ColumnElement[bool]]:
@@ -41,3 +44,25 @@ def adapters_with(only: VersionFilter) -> list[ColumnElement[bool]]:
         return []
     kept = versions.c.state != VersionState.DELETED
     return [exists().where(versions.c.adapter_id == adapters.c.id, kept, *matching(only))]
+
+
+def named(search: Search, *columns: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    """Conditions of rows with the search's text in one of the columns."""
+    if search.text is None:
+        return []
+    return [or_(*(func.lower(column).contains(search.text.lower(), autoescape=True) for column in columns))]
+
+
+def ordered(
+    statement: Select[Any], sort: Sort, *, identity: ColumnElement[int], name: ColumnElement[str], after: str | None
+) -> Select[Any]:
+    """Order rows whose ids grow and whose names are unique, from the row after a position on.
+
+    Args:
+        after: id or name of the last row of the previous page, by the order.
+    """
+    column: ColumnElement[Any] = name if sort.by_name else identity
+    if after is not None:
+        position = after if sort.by_name else int(after)
+        statement = statement.where(column < position if sort.descending else column > position)
+    return statement.order_by(column.desc() if sort.descending else column)

@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.filters import named
 from app.database.tables import keys, tenants
-from app.domain.access import Caller, Key, Scope
+from app.domain.access import Caller, Key, KeyFilter, Scope
 from app.domain.limits.limits import Limits
 from app.domain.restrictions import Restrictions
+from app.domain.searches import Search
 
 _SHOWN = (
     keys.c.id,
@@ -179,15 +181,17 @@ async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int |
     return None if row is None else _key(row)
 
 
-async def list_keys(connection: AsyncConnection, *, tenant_id: int | None, after: str, limit: int) -> list[Key]:
-    """List keys of a tenant (None: platform keys) with an id above ``after``, by id; also ended ones."""
-    statement = (
-        select(*_SHOWN)
-        .select_from(WITH_TENANT)
-        .where(_owned_by(tenant_id), keys.c.id > after)
-        .order_by(keys.c.id)
-        .limit(limit)
-    )
+async def list_keys(
+    connection: AsyncConnection, only: KeyFilter, *, after: str, limit: int, now: datetime
+) -> list[Key]:
+    """List keys with an id above ``after``, by id."""
+    conditions = [keys.c.id > after, *named(Search(only.text), keys.c.id, keys.c.name, keys.c.owner)]
+    if not only.anyones:
+        conditions.append(_owned_by(only.tenant_id))
+    if only.working is not None:
+        works = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
+        conditions.append(works if only.working else ~works)
+    statement = select(*_SHOWN).select_from(WITH_TENANT).where(*conditions).order_by(keys.c.id).limit(limit)
     return [_key(row) for row in await connection.execute(statement)]
 
 

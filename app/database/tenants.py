@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import Row, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.filters import named, ordered
 from app.database.tables import adapters, tenants
 from app.domain.access import Tenant
 from app.domain.limits.limits import Limits
 from app.domain.quotas import Quota
+from app.domain.searches import EVERYTHING, Search
 
 _COLUMNS = (
     tenants.c.id,
@@ -67,10 +69,17 @@ async def find_tenant(connection: AsyncConnection, slug: str, *, lock: bool = Fa
     return None if row is None else _tenant(row)
 
 
-async def list_tenants(connection: AsyncConnection, *, after: int, limit: int) -> list[Tenant]:
-    """List tenants that are not deleted with an id above ``after``, by id."""
-    statement = select(*_COLUMNS).where(_LIVE, tenants.c.id > after).order_by(tenants.c.id).limit(limit)
-    return [_tenant(row) for row in await connection.execute(statement)]
+async def list_tenants(
+    connection: AsyncConnection, *, after: str | None, limit: int, search: Search = EVERYTHING
+) -> list[Tenant]:
+    """List tenants that are not deleted and that the search finds by slug or display name.
+
+    Args:
+        after: position of the last row of the previous page, see :func:`app.database.filters.ordered`.
+    """
+    statement = select(*_COLUMNS).where(_LIVE, *named(search, tenants.c.slug, tenants.c.name))
+    statement = ordered(statement, search.sort, identity=tenants.c.id, name=tenants.c.slug, after=after)
+    return [_tenant(row) for row in await connection.execute(statement.limit(limit))]
 
 
 async def update_tenant(connection: AsyncConnection, tenant: Tenant, *, quota: Mapping[str, int | None]) -> None:

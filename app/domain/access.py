@@ -68,6 +68,23 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Filter of a list of keys.
+
+    Attributes:
+        tenant_id: row id of the owner; None for platform keys.
+        anyones: True for keys of the platform and of all tenants.
+        text: part of an id, a name or an owner.
+        working: whether the key is neither revoked nor expired; None for both.
+    """
+
+    tenant_id: int | None = None
+    anyones: bool = False
+    text: str | None = None
+    working: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
     """Public metadata of an API key, without the secret.
 

@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 from app.database import keys, sessions
 from app.database.session import Database
-from app.domain.access import Caller, Key
+from app.domain.access import Caller, Key, KeyFilter
 from app.domain.clock import Clock, is_past, utc_now
 from app.domain.errors import Conflict, RegistryUnavailable, Unauthenticated
 from app.domain.pages import Page
 from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.domain.searches import Search
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_changes import (
     NewKey,
@@ -32,6 +33,7 @@ from app.services.common.validation import (
     DEFAULT_LIMIT,
     checked_limit,
     checked_name,
+    checked_search,
     checked_seconds,
     page_of,
     read_cursor,
@@ -42,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_GRACE_S = 3600
 _MAX_GRACE_S = 30 * 86400
+#: Filter that keeps every key of an owner.
+_ALL = KeyFilter()
 _REFUSED = "Missing or invalid API key. Send the header Authorization: Bearer tnr_... or x-api-key."
 
 
@@ -172,18 +176,29 @@ class KeyService:
         self._cache.clear()
         return new
 
-    async def list(self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Key]:
+    async def list(
+        self,
+        tenant: str | None,
+        *,
+        only: KeyFilter = _ALL,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+    ) -> Page[Key]:
         """List keys by id, including revoked and expired ones.
+
+        Args:
+            only: filter, whose owner is replaced by ``tenant`` unless it is for keys of anyone.
 
         Raises:
             NotFound, InvalidRequest
         """
         checked_limit(limit)
+        checked_search(Search(only.text))
         after = read_cursor(cursor, KEY_ID) or ""
         async with self._database.read() as connection:
-            owner = await owner_id(connection, tenant)
-            page_keys = await keys.list_keys(connection, tenant_id=owner, after=after, limit=limit + 1)
-        return page_of(page_keys, limit, lambda key: key.id)
+            only = replace(only, tenant_id=await owner_id(connection, tenant))
+            rows = await keys.list_keys(connection, only, after=after, limit=limit + 1, now=self._clock())
+        return page_of(rows, limit, lambda key: key.id)
 
     async def own(self, caller: Caller) -> Key:
         """Return the caller's own key.

@@ -1,6 +1,5 @@
 """Tenants: create, list, update and delete them."""
 
-import re
 import secrets
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict
 from app.domain.pages import Page
 from app.domain.quotas import Usage
+from app.domain.searches import EVERYTHING, Search
 from app.services.access.caller_cache import CallerCache
 from app.services.common.file_removal import remove_all_files
 from app.services.common.lookups import tenant_or_404
@@ -25,14 +25,13 @@ from app.services.common.validation import (
     DEFAULT_LIMIT,
     checked_limit,
     checked_name,
+    checked_search,
     checked_weight,
     page_of,
     patched,
     patched_limits,
-    read_cursor,
+    read_position,
 )
-
-_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 
 #: Sentinel for an argument that was not given, where None is a value.
 KEEP: Final = object()
@@ -85,17 +84,19 @@ class TenantService:
             tenant = await tenant_or_404(connection, slug)
             return tenant, await quotas.usage(connection, tenant.id)
 
-    async def list(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Tenant]:
-        """List tenants, the oldest first.
+    async def list(
+        self, *, search: Search = EVERYTHING, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[Tenant]:
+        """List tenants, the oldest first unless the search sorts them.
 
         Raises:
             InvalidRequest
         """
         checked_limit(limit)
-        after = int(read_cursor(cursor, _ID) or 0)
+        after = read_position(cursor, checked_search(search))
         async with self._database.read() as connection:
-            page_tenants = await tenants.list_tenants(connection, after=after, limit=limit + 1)
-        return page_of(page_tenants, limit, lambda tenant: tenant.id)
+            page_tenants = await tenants.list_tenants(connection, after=after, limit=limit + 1, search=search)
+        return page_of(page_tenants, limit, lambda tenant: tenant.slug if search.sort.by_name else tenant.id)
 
     async def update(
         self,

@@ -17,10 +17,19 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import AdapterNotReady, AdapterQuarantined, AdapterRetired, NotFound, TenoraError, WrongBase
 from app.domain.filters import ANY, VersionFilter
 from app.domain.pages import Page
+from app.domain.searches import EVERYTHING, Search
 from app.domain.traffic_split import choose, sticky_point
 from app.services.catalog.resolutions import Resolutions
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
-from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, patched_limits, read_cursor
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    checked_search,
+    page_of,
+    patched_limits,
+    read_cursor,
+    read_position,
+)
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 _MAX_REASON = 500
@@ -109,19 +118,27 @@ class AdapterService:
         return None
 
     async def list_adapters(
-        self, tenant: str, *, only: VersionFilter = ANY, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self,
+        tenant: str,
+        *,
+        only: VersionFilter = ANY,
+        search: Search = EVERYTHING,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
     ) -> Page[Adapter]:
-        """List a tenant's adapters with at least one matching version, the oldest first.
+        """List a tenant's adapters with at least one matching version, the oldest first unless the search sorts them.
 
         Raises:
             NotFound, InvalidRequest
         """
         checked_limit(limit)
-        after = int(read_cursor(cursor, _NUMBER) or 0)
+        after = read_position(cursor, checked_search(search))
         async with self._database.read() as connection:
             owner = await tenant_or_404(connection, tenant)
-            rows = await adapters.list_adapters(connection, owner, after=after, limit=limit + 1, only=only)
-        return page_of(rows, limit, lambda adapter: adapter.id)
+            rows = await adapters.list_adapters(
+                connection, owner, after=after, limit=limit + 1, only=only, search=search
+            )
+        return page_of(rows, limit, lambda adapter: adapter.name if search.sort.by_name else adapter.id)
 
     async def get_adapter(self, tenant: str, adapter: str) -> Adapter:
         """Return one adapter with the numbers of its versions.

@@ -11,6 +11,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.limits.limits import COSTS, Limits
 from app.domain.money import InvalidAmount, parse_amount
 from app.domain.pages import Page
+from app.domain.searches import Search
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,6 +20,8 @@ MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _MAX_NAME = 100
+_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
+_SLUG = re.compile("[a-z0-9._-]{1,63}", re.ASCII)
 
 #: Maximum of the registry's BigInteger columns.
 MOST = 2**63 - 1
@@ -132,6 +135,26 @@ def read_cursor(cursor: str | None, pattern: re.Pattern[str]) -> str | None:
     if not pattern.fullmatch(text):
         raise _invalid("cursor", cursor, "the next_cursor of the previous page")
     return text
+
+
+def read_position(cursor: str | None, search: Search) -> str | None:
+    """Decode the cursor of a list that ``search`` orders; None for the first page.
+
+    Raises:
+        InvalidRequest: the cursor does not belong to this kind of list.
+    """
+    return read_cursor(cursor, _SLUG if search.sort.by_name else _ID)
+
+
+def checked_search(search: Search) -> Search:
+    """Check the text of a search: 1 to 100 printable characters.
+
+    Raises:
+        InvalidRequest
+    """
+    if search.text is not None:
+        checked_name(search.text, field="q")
+    return search
 
 
 def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object]) -> Page[Item]:

@@ -1,5 +1,6 @@
 """Canaries: start, show and cancel them. :mod:`app.services.rollout.runner` advances them and rolls them back."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,9 +18,13 @@ from app.domain.canary_policy import Figures, Policy, Verdict, check_policy, jud
 from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict, NotFound
 from app.domain.histogram import LatencyHistogram
+from app.domain.pages import Page
 from app.services.common.lookups import adapter_or_404, tenant_or_404
 from app.services.common.preconditions import Precondition
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
 from app.services.rollout.alias_lookups import alias_or_404, ready_versions, written
+
+_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,15 @@ class CanaryReport:
     baseline: Figures
     candidate: Figures
     verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningReport:
+    """A running canary with the slugs of its tenant and adapter."""
+
+    tenant: str
+    adapter: str
+    report: CanaryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,27 @@ class CanaryService:
         if report is None:
             raise NotFound(f"The alias {alias!r} never had a canary.", param="alias")
         return report
+
+    async def running(
+        self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[RunningReport]:
+        """List the running canaries of a tenant, or of all tenants with None, the oldest first.
+
+        Raises:
+            InvalidRequest
+        """
+        checked_limit(limit)
+        after = int(read_cursor(cursor, _ID) or 0)
+        async with self._database.read() as connection:
+            owner = None if tenant is None else (await tenant_or_404(connection, tenant)).id
+            rows = await canaries.running_canaries(connection, tenant_id=owner, after=after, limit=limit + 1)
+            figures = await canaries.running_figures(connection) if rows else {}
+        now = self._clock()
+        reports = [
+            RunningReport(row.tenant, row.adapter, report_of(row.canary, figures.get(row.canary.id, {}), now))
+            for row in rows
+        ]
+        return page_of(reports, limit, lambda running: running.report.canary.id)
 
     async def cancel(
         self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str

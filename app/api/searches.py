@@ -1,0 +1,20 @@
+"""Query parameters that search and order a list."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from app.domain.searches import Search, Sort
+
+Text = Annotated[str | None, Query(alias="q", description="Part of a name, in upper or lower case")]
+
+
+async def _search(
+    text: Text = None,
+    sort: Annotated[Sort, Query(description="Order; a minus reverses it. Keep it from page to page.")] = Sort.CREATED,
+) -> Search:
+    return Search(text or None, sort)
+
+
+#: Search and order of a list.
+Searched = Annotated[Search, Depends(_search)]

@@ -1,0 +1,106 @@
+"""Search and order of lists on both databases."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.domain.access import KeyFilter
+from app.domain.errors import InvalidRequest
+from app.domain.pages import Page
+from app.domain.searches import Search, Sort
+from tests.support.registry import Node
+
+pytest_plugins = ("tests.support.registry_fixtures",)
+
+NAMES = ("prices", "margins", "price-lists", "a.b_c", "zeta")
+Lister = Callable[..., Awaitable[Page[Any]]]
+
+
+async def pages(lister: Lister, **options: Any) -> list[str]:
+    """Collect the names of a whole list, two items a page."""
+    names, cursor = list[str](), None
+    while True:
+        page = await lister(limit=2, cursor=cursor, **options)
+        names += [getattr(item, "slug", item.name) for item in page.data]
+        cursor = page.next_cursor
+        if cursor is None:
+            return names
+
+
+async def filled(node: Node) -> dict[str, Lister]:
+    """Create tenants, and adapters of the first, in the same order."""
+    for name in NAMES:
+        await node.tenants.create(name, name=f"Unit {name.upper()}", actor="cli")
+        await node.publish("prices", name, name)
+
+    async def adapters(**options: Any) -> Page[Any]:
+        return await node.adapters.list_adapters("prices", **options)
+
+    return {"tenants": node.tenants.list, "adapters": adapters}
+
+
+@pytest.mark.parametrize("kind", ["tenants", "adapters"])
+async def test_every_order_has_each_item_once(node: Node, kind: str) -> None:
+    lister = (await filled(node))[kind]
+    assert await pages(lister) == list(NAMES)
+    assert await pages(lister, search=Search(sort=Sort.NEWEST)) == list(reversed(NAMES))
+    by_name = await pages(lister, search=Search(sort=Sort.NAME))
+    assert sorted(by_name) == sorted(NAMES)
+    assert by_name[-1] == "zeta"
+    assert await pages(lister, search=Search(sort=Sort.NAME_REVERSED)) == list(reversed(by_name))
+
+
+@pytest.mark.parametrize("kind", ["tenants", "adapters"])
+async def test_a_search_finds_parts_of_names(node: Node, kind: str) -> None:
+    lister = (await filled(node))[kind]
+    assert await pages(lister, search=Search("price")) == ["prices", "price-lists"]
+    assert await pages(lister, search=Search("PRICE", Sort.NEWEST)) == ["price-lists", "prices"]
+    assert await pages(lister, search=Search("b_c")) == ["a.b_c"]
+    for nothing in ("%", "p_ices", "\\", "'; --"):
+        assert await pages(lister, search=Search(nothing)) == []
+
+
+async def test_tenants_are_found_by_display_name(node: Node) -> None:
+    await node.tenants.create("t1", name="Ärzte & Apotheken", actor="cli")
+    await node.tenants.create("t2", name="Retail", actor="cli")
+    assert await pages(node.tenants.list, search=Search("apotheken")) == ["t1"]
+    assert await pages(node.tenants.list, search=Search("reTAIL")) == ["t2"]
+
+
+@pytest.mark.parametrize("text", ["", "a" * 101, "a\0b", "\ud800", "a\n"])
+async def test_texts_that_no_name_can_have_are_refused(node: Node, text: str) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    with pytest.raises(InvalidRequest, match=r"^q is"):
+        await node.tenants.list(search=Search(text))
+    with pytest.raises(InvalidRequest, match=r"^q is"):
+        await node.adapters.list_adapters("pricing", search=Search(text))
+    with pytest.raises(InvalidRequest, match=r"^q is"):
+        await node.keys.list(None, only=KeyFilter(text=text))
+
+
+async def test_a_cursor_belongs_to_its_order(node: Node) -> None:
+    lister = (await filled(node))["tenants"]
+    cursor = (await lister(limit=1, search=Search(sort=Sort.NAME))).next_cursor
+    with pytest.raises(InvalidRequest, match="cursor"):
+        await lister(limit=1, cursor=cursor, search=Search(sort=Sort.NEWEST))
+
+
+async def test_keys_are_found_by_id_name_and_owner(node: Node) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    till = (await node.keys.create("pricing", name="Till", owner="Ada", actor="cli")).key
+    shop = (await node.keys.create("pricing", name="shop", expires_in_s=60, actor="cli")).key
+    laptop = (await node.keys.create(None, name="laptop", owner="Grace of tills", actor="cli")).key
+
+    async def found(tenant: str | None = None, **only: Any) -> set[str]:
+        return {key.id for key in (await node.keys.list(tenant, only=KeyFilter(**only))).data}
+
+    assert await found(anyones=True) == {till.id, shop.id, laptop.id}
+    assert await found(anyones=True, text="till") == {till.id, laptop.id}
+    assert await found(text="till") == {laptop.id}
+    assert await found("pricing", text="ada") == await found("pricing", text=till.id[3:12]) == {till.id}
+    node.clock.advance(60)
+    await node.keys.revoke(None, laptop.id, actor="cli")
+    assert await found(anyones=True, working=True) == {till.id}
+    assert await found(anyones=True, working=False) == {shop.id, laptop.id}
+    assert await found("pricing", working=False) == {shop.id}
