@@ -38,6 +38,7 @@ from app.api import (
     pins,
     preflight,
     prices,
+    refusals,
     request_log,
     responses,
     server,
@@ -171,6 +172,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(deletions.own, prefix="/admin/tenants/{tenant}/deletions", dependencies=in_tenant)
     app.include_router(deletions.own, prefix="/v1/deletions")
     app.include_router(deletions.everyones)
+    app.include_router(refusals.router, prefix="/admin/tenants/{tenant}/refusals", dependencies=in_tenant)
+    app.include_router(refusals.router, prefix="/v1/refusals")
     app.include_router(events.router)
     app.include_router(pins.router)
     app.include_router(engine.router)

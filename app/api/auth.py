@@ -60,6 +60,9 @@ def _checked(request: Request, caller: Caller) -> Caller:
     return caller
 
 
+#: Header with the slug of the tenant that an operator acts as; for inference only.
+ACT_AS = "x-tenora-tenant"
+
 #: Scope that each dependency requires, for the OpenAPI document.
 SCOPES: dict[Callable[..., object], Scope] = {}
 
@@ -79,6 +82,8 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
 
     async def dependency(request: Request) -> Caller:
         caller = await authenticate(request)
+        if scope is Scope.INFERENCE and ACT_AS in request.headers:
+            return await _acting(request, caller)
         if caller.scopes.isdisjoint(sufficient):
             raise _lacking(caller, scope)
         if Scope.ADMIN in caller.scopes:
@@ -87,6 +92,20 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
 
     SCOPES[dependency] = scope
     return dependency
+
+
+async def _acting(request: Request, operator: Caller) -> Caller:
+    """Return a caller of the tenant that the header names, for an operator's request.
+
+    Raises:
+        Forbidden, NotFound, Conflict, RegistryUnavailable
+    """
+    gateway = await gateway_of(request)
+    tenant, route = request.headers[ACT_AS], f"{request.method} {request.scope['route'].path}"
+    caller = await gateway.acting.act(operator, tenant, request=route, request_id=request.state.request_id)
+    note_caller(caller.tenant_slug, caller.key_id)
+    request.state.caller = caller
+    return caller
 
 
 #: Caller of a route for platform keys.

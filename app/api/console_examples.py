@@ -45,6 +45,25 @@ ANSWERS: dict[str, Any] = {
         "status": 200,
         "cost": "0.000084",
     },
+    "UploadRefusal": {
+        "adapter": "pricing",
+        "at": _AT,
+        "key": _KEY_ID,
+        "key_name": "web shop",
+        "digest": None,
+        "reasons": [
+            {
+                "code": "missing_part",
+                "field": "adapter_model.safetensors",
+                "found": "no such part",
+                "allowed": "one file",
+                "message": "The upload has no adapter_model.safetensors. Send both files that PEFT saves.",
+                "count": 1,
+                "examples": [],
+            },
+        ],
+        "reason_count": 1,
+    },
     "UsageSeries": {
         "start": "2026-03-01T09:00:00Z",
         "end": "2026-03-01T10:00:00Z",

@@ -11,7 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from app.api import events
-from app.api.auth import SCOPES
+from app.api.auth import ACT_AS, SCOPES
 from app.api.idempotency import PATHS
 from app.api.inference_schemas import components
 from app.api.openapi_components import reference, schemas_of
@@ -59,6 +59,15 @@ _IDEMPOTENCY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     "description": "Unique key of this request. Repeating the request with the same key within 24 hours returns the "
     "first answer without running it twice. A different request with the same key gets 409.",
+}
+
+_ACT_AS = {
+    "name": ACT_AS,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 63},
+    "description": "Slug of a tenant, with a platform key: the request runs as one of this tenant. It is charged to "
+    "the tenant and recorded in the audit trail.",
 }
 
 _PARAMETERS = {
@@ -130,6 +139,8 @@ def _complete(document: dict[str, Any], routes: dict[str, APIRoute]) -> None:
             _secure(path, operation, _scope_of(route))
         else:
             operation["security"] = []
+        if route.tags[0] in _SCOPE_OF_TAG and "401" in operation["responses"]:
+            operation.setdefault("parameters", []).append(_ACT_AS)
         if method == "post" and PATHS.fullmatch(path):
             operation.setdefault("parameters", []).append(_IDEMPOTENCY)
         for parameter in operation.get("parameters", ()):

@@ -71,7 +71,8 @@ async def publish_version(
     limits, content_type = gateway.settings.limits, request.headers.get("content-type", "")
     async with gateway.spool.folder(owner.tenant) as folder:
         length = _announced(request)
-        received = await receive_upload(request.stream(), content_type, folder, limits, length=length)
+        async with gateway.refusals.recording(owner.tenant, adapter, actor=owner.caller.key_id):
+            received = await receive_upload(request.stream(), content_type, folder, limits, length=length)
         options = publish_options(received.options, request, owner, limits, source={"kind": received.kind})
         published = await gateway.publishing.publish(
             owner.tenant, adapter, received.upload, options, actor=owner.caller.key_id

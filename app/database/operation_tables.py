@@ -98,6 +98,24 @@ uploads = Table(
     CheckConstraint(column("state").in_(["open", "finishing", "done", "failed", "aborted"]), name="state"),
 )
 
+# Reasons of refused uploads, shown to their tenant for some weeks.
+upload_refusals = Table(
+    "upload_refusals",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
+    Column("adapter", String(63), nullable=False),
+    Column("at", UtcDateTime, nullable=False, index=True),
+    Column("key_id", String(16), nullable=False),
+    # Digest of the files; null if they did not arrive whole.
+    Column("digest", String(64)),
+    # The first reasons, and the number of all.
+    Column("reasons", JSON, nullable=False),
+    Column("reason_count", Integer, nullable=False),
+    Index("ix_upload_refusals_tenant_id_id", "tenant_id", "id"),
+    sqlite_autoincrement=True,
+)
+
 idempotency = Table(
     "idempotency",
     metadata,

@@ -11,6 +11,7 @@ from app.database.operation_tables import (
     nodes,
     pins,
     shares,
+    upload_refusals,
     uploads,
 )
 from app.database.registry_tables import (
@@ -62,6 +63,7 @@ __all__ = [
     "sessions",
     "shares",
     "tenants",
+    "upload_refusals",
     "uploads",
     "usage",
     "usage_hours",

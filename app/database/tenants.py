@@ -69,6 +69,12 @@ async def find_tenant(connection: AsyncConnection, slug: str, *, lock: bool = Fa
     return None if row is None else _tenant(row)
 
 
+async def salt_of(connection: AsyncConnection, tenant_id: int) -> str:
+    """Return the tenant's secret for the engine's prefix cache."""
+    salt: str = (await connection.execute(select(tenants.c.salt).where(tenants.c.id == tenant_id))).scalar_one()
+    return salt
+
+
 async def list_tenants(
     connection: AsyncConnection, *, after: str | None, limit: int, search: Search = EVERYTHING
 ) -> list[Tenant]:

@@ -12,6 +12,7 @@ from app.domain.pins import Preload
 from app.engine.port import Engine
 from app.importing.bucket import Buckets
 from app.importing.hub import Hub
+from app.services.access.acting import ActingService
 from app.services.access.audit import AuditService
 from app.services.access.audit_log import AuditLogService
 from app.services.access.caller_cache import CallerCache
@@ -56,6 +57,7 @@ from app.services.publishing.imports import ImportService
 from app.services.publishing.merging import MergingService
 from app.services.publishing.preflight import PreflightService
 from app.services.publishing.publishing import PublishingService
+from app.services.publishing.refusals import RefusalService
 from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.finishing import UploadFinisher
 from app.services.publishing.uploads.part_receiver import PartReceiver
@@ -184,6 +186,10 @@ class Gateway:
         return TenantService(self.database, self._callers)
 
     @cached_property
+    def acting(self) -> ActingService:
+        return ActingService(self.database)
+
+    @cached_property
     def audit(self) -> AuditService:
         return AuditService(self.database, self._peppers, self.settings.home / "audit-seal")
 
@@ -222,8 +228,19 @@ class Gateway:
     @cached_property
     def publishing(self) -> PublishingService:
         return PublishingService(
-            self.database, self.store, self.base, self.settings, self.smoke_tests, self.prompts, self._blobs
+            self.database,
+            self.store,
+            self.base,
+            self.settings,
+            self.smoke_tests,
+            self.prompts,
+            self._blobs,
+            self.refusals,
         )
+
+    @cached_property
+    def refusals(self) -> RefusalService:
+        return RefusalService(self.database)
 
     @cached_property
     def preflight(self) -> PreflightService:
@@ -240,7 +257,13 @@ class Gateway:
     @cached_property
     def finisher(self) -> UploadFinisher:
         return UploadFinisher(
-            self.database, self.store, self.spool, self.publishing, self.adapters, self.settings.limits
+            self.database,
+            self.store,
+            self.spool,
+            self.publishing,
+            self.adapters,
+            self.refusals,
+            self.settings.limits,
         )
 
     @cached_property

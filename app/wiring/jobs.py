@@ -22,6 +22,7 @@ from app.services.operations.retention import EVERY_S as RETENTION_EVERY_S
 from app.services.operations.retention import RetentionService
 from app.services.placement.placement import EVERY_S as PLACEMENT_EVERY_S
 from app.services.placement.prefetch.prefetching import EVERY_S as PREFETCHING_EVERY_S
+from app.services.publishing.refusals import EVERY_S as REFUSALS_EVERY_S
 from app.services.publishing.uploads.sweeper import EVERY_S as UPLOADS_EVERY_S
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.services.rollout.runner import CanaryRunner
@@ -52,6 +53,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("idempotency keys", IDEMPOTENCY_EVERY_S, gateway.idempotency.sweep),
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
+        Periodic("refused uploads", REFUSALS_EVERY_S, gateway.refusals.sweep),
         Periodic("expired files", FILES_EVERY_S, gateway.file_sweeper.sweep),
         Periodic("ended batches", ENDED_BATCHES_EVERY_S, ended_batches.sweep),
         Periodic("copies of files", COPIES_EVERY_S, gateway.contents.copies.remove_idle),

@@ -1,4 +1,4 @@
-"""Owner and last use of keys, sessions of the console."""
+"""Owner and last use of keys, sessions of the console, refused uploads."""
 
 from collections.abc import Sequence
 
@@ -27,9 +27,26 @@ def upgrade() -> None:
     )
     op.create_index("ix_sessions_key_id", "sessions", ["key_id"])
     op.create_index("ix_sessions_expires_at", "sessions", ["expires_at"])
+    op.create_table(
+        "upload_refusals",
+        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("tenant_id", sa.Integer, nullable=False),
+        sa.Column("adapter", sa.String(63), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("key_id", sa.String(16), nullable=False),
+        sa.Column("digest", sa.String(64)),
+        sa.Column("reasons", sa.JSON, nullable=False),
+        sa.Column("reason_count", sa.Integer, nullable=False),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_upload_refusals_tenant_id_tenants"),
+        sa.PrimaryKeyConstraint("id", name="pk_upload_refusals"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_upload_refusals_at", "upload_refusals", ["at"])
+    op.create_index("ix_upload_refusals_tenant_id_id", "upload_refusals", ["tenant_id", "id"])
 
 
 def downgrade() -> None:
+    op.drop_table("upload_refusals")
     op.drop_table("sessions")
     op.drop_column("keys", "last_used_at")
     op.drop_column("keys", "owner")

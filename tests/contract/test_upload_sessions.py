@@ -17,6 +17,7 @@ from app.database.tables import audit, uploads
 from app.domain.errors import Busy, Conflict, EngineUnavailable, NotFound
 from app.domain.uploads import UploadState
 from app.services.publishing.publishing import Published
+from app.services.publishing.refusals import RefusalService
 from app.services.publishing.uploads import finishing as finish
 from app.services.publishing.uploads.finishing import SILENT, UploadFinisher
 from app.services.publishing.uploads.sessions import UploadService
@@ -66,7 +67,8 @@ def server(node: Node, store: BlobStore, home: Path) -> Server:
     spool, publisher = Spool(home, places=2, patience_s=5), Publisher(node)
     spool.open()
     publisher.may.set()
-    arguments: Any = (node.database, store, spool, publisher, node.adapters, LIMITS)
+    refusals = RefusalService(node.database, clock=node.clock)
+    arguments: Any = (node.database, store, spool, publisher, node.adapters, refusals, LIMITS)
     return Server(
         UploadService(node.database, store, LIMITS, clock=node.clock),
         UploadFinisher(*arguments, clock=node.clock),

@@ -39,7 +39,7 @@ INFERENCE = {
     "/v1/session",
 }
 #: Routes with the tenant in the path: a tenant's own key may use them for itself.
-OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "shared"))
+OF_A_TENANT = tuple(f"/admin/tenants/{{tenant}}/{what}" for what in ("adapters", "deletions", "refusals", "shared"))
 FILL = {"adapter": "secret", "number": "1", "alias": "default", "recipient": "x", "upload": "0" * 32, "file": "x"}
 
 

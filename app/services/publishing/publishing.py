@@ -35,6 +35,7 @@ from app.services.common.lookups import adapter_or_404, tenant_or_404, version_o
 from app.services.common.quotas import check_room, enforce_quota
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
+from app.services.publishing.refusals import RefusalService
 from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.validator import Validator
 from app.services.rollout.alias_lookups import check_alias_room, point_alias, ready_versions
@@ -81,6 +82,7 @@ class PublishingService:
 
     Args:
         blobs: service that deletes blobs and makes publishing wait for its claims.
+        refusals: keeps the reasons of refused uploads.
 
     Attributes:
         validator: gate that uploads and preflights share.
@@ -95,11 +97,13 @@ class PublishingService:
         smoke_tests: SmokeTestService,
         prompts: ChatPrompts,
         blobs: BlobService,
+        refusals: RefusalService,
         *,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._store, self._base = database, store, base
         self._smoke_tests, self._prompts, self._blobs, self._clock = smoke_tests, prompts, blobs, clock
+        self._refusals = refusals
         self.validator = Validator(base, settings)
 
     async def check_target(self, tenant: str, adapter: str) -> None:
@@ -123,8 +127,8 @@ class PublishingService:
         The returned version is ready, or ``validating`` if the options say not to wait.
 
         Raises:
-            AdapterRejected: with every reason. An upload that the gate refuses is recorded in the audit trail only. An
-                upload that the engine refuses remains as a version in the state ``rejected``.
+            AdapterRejected: with every reason. An upload that the gate refuses is recorded without a version. An upload
+                that the engine refuses remains as a version in the state ``rejected``.
             AdapterQuarantined: these bytes are a version that failed to load.
             Conflict: these bytes are a version that cannot get the alias now; or the adapter has too many aliases.
             WrongBase: these bytes are a version that was validated against another base.
@@ -264,7 +268,9 @@ class PublishingService:
     async def _record_rejection(
         self, tenant: str, adapter: str, upload: Upload, error: AdapterRejected, actor: str
     ) -> None:
+        digest = _digest(upload)
         async with self._database.write() as connection:
+            await self._refusals.record(connection, tenant, adapter, error, actor=actor, digest=digest)
             await audit.record(
                 connection,
                 at=self._clock(),
@@ -272,7 +278,7 @@ class PublishingService:
                 action="version.rejected",
                 tenant=tenant,
                 subject=adapter,
-                after={"digest": _digest(upload), "reasons": [reason.code for reason in error.reasons]},
+                after={"digest": digest, "reasons": [reason.code for reason in error.reasons]},
             )
 
 

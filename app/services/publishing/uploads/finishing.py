@@ -30,6 +30,7 @@ from app.services.catalog.adapters import AdapterService
 from app.services.catalog.options import read_options
 from app.services.publishing.archives import unpack_upload
 from app.services.publishing.publishing import Published, PublishingService
+from app.services.publishing.refusals import RefusalService
 from app.services.publishing.uploads.closing import end_upload, find_session, remove_staged, staged_file
 from app.settings import LimitSettings
 from app.support.spool import Spool, SpooledFile, Upload
@@ -60,12 +61,14 @@ class UploadFinisher:
         spool: Spool,
         publishing: PublishingService,
         adapters: AdapterService,
+        refusals: RefusalService,
         limits: LimitSettings,
         *,
         clock: Clock = utc_now,
     ) -> None:
         self._database, self._store, self._spool = database, store, spool
-        self._publishing, self._adapters, self._limits, self._clock = publishing, adapters, limits, clock
+        self._publishing, self._adapters, self._refusals = publishing, adapters, refusals
+        self._limits, self._clock = limits, clock
 
     async def finish(self, tenant: str, adapter: str, upload_id: str) -> Published:
         """Publish the upload as a version. Idempotent: a call after its end returns the same result.
@@ -120,7 +123,8 @@ class UploadFinisher:
         raise Conflict("The upload is already being finished. Ask for its state.", param="upload")
 
     async def _publish(self, tenant: str, session: UploadSession, folder: Path) -> Published:
-        files = await self._files(session, folder)
+        async with self._refusals.recording(tenant, session.adapter, actor=session.created_by):
+            files = await self._files(session, folder)
         options = read_options(
             session.options["raw"],
             self._limits,
@@ -129,7 +133,8 @@ class UploadFinisher:
             uploaded_from=session.options["uploaded_from"],
         )
         if ARCHIVE in files:
-            upload = await unpack_upload(files[ARCHIVE].path, folder, self._limits)
+            async with self._refusals.recording(tenant, session.adapter, actor=session.created_by):
+                upload = await unpack_upload(files[ARCHIVE].path, folder, self._limits)
         else:
             upload = Upload(config=files[CONFIG_NAME], weights=files[WEIGHTS_NAME])
         return await self._publishing.publish(tenant, session.adapter, upload, options, actor=session.created_by)

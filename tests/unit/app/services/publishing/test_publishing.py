@@ -36,6 +36,7 @@ from app.services.operations.store_owner import StoreOwner
 from app.services.prompts.chat import ChatPrompts
 from app.services.publishing.blobs import BlobService
 from app.services.publishing.publishing import Published, PublishingService
+from app.services.publishing.refusals import RefusalService
 from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
@@ -130,7 +131,9 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await StoreOwner(database, store).ensure()
     smoke_tests = SmokeTestService(database, engine, in_flight, lambda: None)
     prompts = ChatPrompts(settings, {}, None)
-    publishing = PublishingService(database, store, base, settings, smoke_tests, prompts, blobs)
+    publishing = PublishingService(
+        database, store, base, settings, smoke_tests, prompts, blobs, RefusalService(database)
+    )
     for slug in ("pricing", "supply-chain"):
         await TenantService(database, CallerCache()).create(slug, actor="test")
     deletions = DeletionService(database, lambda: None)

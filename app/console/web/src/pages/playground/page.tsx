@@ -1,5 +1,4 @@
 import { useState } from "react";
-import { Command } from "../../components/command";
 import { Notice } from "../../components/notice";
 import { Page } from "../../components/page";
 import { useParam } from "../../lib/params";
@@ -22,17 +21,13 @@ export function Playground() {
   const { isPlatform } = useMe();
   return (
     <Page title="Playground" scopes={["inference"]}>
-      {isPlatform ? <NoInference tenant={tenant} /> : <Modes tenant={tenant} />}
+      {isPlatform && (
+        <Notice tone="info" title={`You act as ${tenant}`}>
+          <p>The tenant pays for the requests, and the audit trail has them under your key.</p>
+        </Notice>
+      )}
+      <Modes tenant={tenant} />
     </Page>
-  );
-}
-
-function NoInference({ tenant }: { tenant: string }) {
-  return (
-    <Notice tone="info" title="A platform key cannot infer">
-      <p>Sign in with a key of {tenant} that has the scope inference. The command for such a key:</p>
-      <Command line={`tenora keys create playground --tenant ${tenant} --scope inference --scope adapters:read`} />
-    </Notice>
   );
 }
 

@@ -1,6 +1,7 @@
 import { CONSOLE_HEADERS } from "../../api/client";
 import { UnreachableError, errorFrom, errorOf } from "../../api/error";
 import { serverEvents } from "../../lib/sse";
+import type { Actor } from "./actor";
 
 /** Settings that all columns share. Null leaves a setting to the server. */
 export interface Settings {
@@ -61,6 +62,7 @@ export function chatBody(model: string, settings: Settings) {
 export async function ask(
   model: string,
   settings: Settings,
+  actor: Actor,
   onAnswer: (answer: Answer) => void,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -70,7 +72,7 @@ export async function ask(
     onAnswer(answer);
   };
   try {
-    for await (const change of streamed(model, settings, signal)) update(change(answer));
+    for await (const change of streamed(model, settings, actor, signal)) update(change(answer));
     update({ state: "done" });
   } catch (error) {
     if (signal.aborted) update({ state: "stopped" });
@@ -81,11 +83,11 @@ export async function ask(
 
 type Change = (answer: Answer) => Partial<Answer>;
 
-async function* streamed(model: string, settings: Settings, signal: AbortSignal): AsyncGenerator<Change> {
+async function* streamed(model: string, settings: Settings, actor: Actor, signal: AbortSignal): AsyncGenerator<Change> {
   const began = performance.now();
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
-    headers: { ...CONSOLE_HEADERS, "content-type": "application/json" },
+    headers: { ...CONSOLE_HEADERS, ...actor, "content-type": "application/json" },
     body: JSON.stringify({ ...chatBody(model, settings), stream: true, stream_options: { include_usage: true } }),
     signal,
   });

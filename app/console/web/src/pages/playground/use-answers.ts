@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import { useActor } from "./actor";
 import { type Answer, type Settings, WAITING, ask } from "./request";
 
 export interface Question {
@@ -10,6 +11,7 @@ export interface Question {
 export function useAnswers(atOnce = 4) {
   const [answers, setAnswers] = useState<readonly Answer[]>([]);
   const [isRunning, setRunning] = useState(false);
+  const actor = useActor();
   const abort = useRef<AbortController | null>(null);
 
   useEffect(() => () => abort.current?.abort(), []);
@@ -24,7 +26,7 @@ export function useAnswers(atOnce = 4) {
       for (const [index, { model, settings }] of pending) {
         if (controller.signal.aborted) return;
         const onAnswer = (answer: Answer) => setAnswers((before) => before.with(index, answer));
-        await ask(model, settings, onAnswer, controller.signal);
+        await ask(model, settings, actor, onAnswer, controller.signal);
       }
     };
     await Promise.all(Array.from({ length: atOnce }, worker));

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { api, body } from "../../api/client";
 import { NONE, money } from "../../lib/format";
+import { useParam } from "../../lib/params";
 import { useMe } from "../../session";
 import type { Answer } from "./request";
 
@@ -12,12 +13,15 @@ const NEWEST = 50;
 
 /** Cost of an answer, once its usage is recorded. It needs the scope `usage:read`. */
 export function useCost(answer: Answer): string {
-  const { can, server } = useMe();
+  const { can, isPlatform, server } = useMe();
+  const tenant = useParam("tenant");
   const id = answer.requestId;
   const query = useQuery({
     queryKey: ["cost", id],
     queryFn: async () => {
-      const { data } = await body(api.GET("/v1/requests", { params: { query: { limit: NEWEST } } }));
+      const { data } = isPlatform
+        ? await body(api.GET("/admin/requests", { params: { query: { tenant, limit: NEWEST } } }))
+        : await body(api.GET("/v1/requests", { params: { query: { limit: NEWEST } } }));
       return data.find((request) => request.id === id)?.cost ?? null;
     },
     enabled: answer.state === "done" && id !== null && can("usage:read"),

@@ -9,6 +9,7 @@ import { useMe } from "../../../session";
 import { DropZone } from "./drop-zone";
 import { UploadFields, useUploadOptions } from "./options";
 import { Outcome } from "./outcome";
+import { Refusals } from "./refusals";
 import { type UploadRequest, publish } from "./run";
 import type { Selection } from "./selection";
 import { type Progress, Stages } from "./stages";
@@ -29,7 +30,7 @@ export function Upload() {
 }
 
 function UploadForm({ tenant, given }: { tenant: string; given: string }) {
-  const { server } = useMe();
+  const { server, can } = useMe();
   const [selection, setSelection] = useState<Selection | null>(null);
   const [adapter, setAdapter] = useState(given);
   const [wantsParts, setWantsParts] = useState<boolean | null>(null);
@@ -71,6 +72,7 @@ function UploadForm({ tenant, given }: { tenant: string; given: string }) {
       </form>
       {!upload.isIdle && <Stages progress={progress} outcome={upload.status} />}
       <Outcome tenant={tenant} version={upload.data} error={upload.error} />
+      {can("adapters:read") && <Refusals tenant={tenant} />}
       <section aria-label="Command line">
         <p className="quiet">The command line does the same, and goes on after an interruption:</p>
         <Command line={`tenora adapters push FOLDER --tenant ${tenant} --adapter ${name || "NAME"}`} />
