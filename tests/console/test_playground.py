@@ -29,6 +29,42 @@ async def test_columns_show_answers_with_their_measurements(browser: Browser, si
             await expect(column).to_contain_text("done")
 
 
+async def test_an_operator_acts_as_the_tenant(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.admin_key)
+        await page.goto(f"/console/t/{TENANT}/playground?model=labels")
+        await expect(page.get_by_text(f"You act as {TENANT}")).to_be_visible()
+        await _ask(page)
+        await expect(_column(page, 1)).to_contain_text("Answered bylabels@1")
+        await expect(_column(page, 1)).to_contain_text("USD")
+        await page.goto("/console/audit")
+        await expect(page.get_by_role("table").get_by_role("row").filter(has_text="act").first).to_be_visible()
+
+
+async def test_the_cost_follows_the_answer(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await _open(page, site)
+        await _ask(page)
+        # 12 tokens at 0.15 and 3 at 0.60 for a million.
+        await expect(_column(page, 1)).to_contain_text("0.0000036 USD")
+
+
+async def test_a_removed_column_takes_its_answer_along(browser: Browser, site: ConsoleSite) -> None:
+    site.engine.by_model["base"] = ("Made from beet.",)
+    try:
+        async with watched_page(browser, site.url) as page:
+            await _open(page, site)
+            await page.get_by_role("button", name="Add a column").click()
+            for number, model in enumerate(("base", "labels", "labels"), 1):
+                await page.get_by_label(f"Model {number}").fill(model)
+            await _ask(page)
+            await page.get_by_role("button", name="Remove column 1").click()
+            await expect(page.get_by_label("Model 1")).to_have_value("labels")
+            await expect(_column(page, 1).get_by_role("group", name="Answer")).to_have_text("Sugar is sweet.")
+    finally:
+        del site.engine.by_model["base"]
+
+
 async def test_an_error_stands_in_its_column(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
         await _open(page, site)

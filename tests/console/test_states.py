@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, Route, expect
 
 from tests.support.browser import PHONE, sign_in, watched_page
-from tests.support.console_site import TENANT, ConsoleSite
+from tests.support.console_site import OTHER, TENANT, ConsoleSite
 
 
 async def test_a_wrong_key_is_refused_and_not_kept(browser: Browser, site: ConsoleSite) -> None:
@@ -143,6 +143,19 @@ async def test_the_keyboard_reaches_everything(browser: Browser, site: ConsoleSi
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await expect(promote).to_be_focused()
+
+
+async def test_a_list_is_searched_and_ordered(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.admin_key)
+        await page.goto("/console/tenants")
+        await page.get_by_label("Name").fill("SUPPLY")
+        rows = page.get_by_role("table", name="Tenants").get_by_role("row")
+        await expect(rows).to_have_count(2)
+        await expect(rows.last).to_contain_text(OTHER)
+        await page.get_by_label("Name").fill("")
+        await page.get_by_label("Order").select_option("by name, backwards")
+        await expect(rows.nth(1)).to_contain_text(OTHER)
 
 
 async def test_a_reload_stays_on_the_page(browser: Browser, site: ConsoleSite) -> None:

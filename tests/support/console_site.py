@@ -111,7 +111,7 @@ def _fill(site: ConsoleSite, files: list[PeftFiles]) -> None:
         _ok(admin.put("/admin/prices/default", json={"prompt": "0.15", "output": "0.60"}))
         _ok(admin.delete(f"/admin/tenants/{TENANT}/adapters/old", params={"force": "true"}))
         limits = {"requests_per_minute": 10_000}
-        _ok(admin.patch(f"/admin/tenants/{TENANT}", json={"limits": limits, "quota": {"adapters": 10}}))
+        _ok(admin.patch(f"/admin/tenants/{TENANT}", json={"limits": limits, "quota": {"adapters": 1000}}))
         canary = {"version": 2}
         _ok(admin.put(f"/admin/tenants/{TENANT}/adapters/quotes/aliases/default/canary", json=canary))
     with site.client(site.key) as tenant:

@@ -72,10 +72,16 @@ function pickle(file: string): Reason {
 
 /** Check what a browser can see without reading the weights: the kind of the config, and the header's length. */
 export async function firstCheck(config: File, weights: File, caps: Schemas["UploadCaps"]): Promise<Reason[]> {
-  return [...configReasons(parseObject(await config.text())), ...(await weightsReasons(weights, caps))];
+  return [...(await configReasons(config, caps)), ...(await weightsReasons(weights, caps))];
 }
 
-function configReasons(config: Record<string, unknown> | null): Reason[] {
+async function configReasons(file: File, caps: Schemas["UploadCaps"]): Promise<Reason[]> {
+  if (file.size > caps.config_bytes) {
+    const message = "PEFT's config has a few kilobytes. Save the adapter again.";
+    const allowed = `at most ${caps.config_bytes} bytes`;
+    return [reason("config_too_large", CONFIG, `${file.size} bytes`, allowed, message)];
+  }
+  const config = parseObject(await file.text());
   if (config === null) {
     const message = "The config is damaged. Save the adapter again with PEFT.";
     return [reason("config_not_json", CONFIG, "no JSON object", "a JSON object", message)];
