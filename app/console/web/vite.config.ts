@@ -8,6 +8,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: false,
     reportCompressedSize: false,
-    license: false,
+    // The packages in the script ask for their notices.
+    license: { fileName: "licenses.md" },
   },
 });
