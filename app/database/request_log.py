@@ -1,14 +1,15 @@
 """Usage records of single requests: pages of them, and sums and latency histograms by time."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, case, cast, extract, func, literal_column, select
+from sqlalchemy import ColumnElement, Row, Select, Table, case, cast, extract, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import BigInteger, Integer
 
-from app.database.tables import adapters, keys, tenants, usage, usage_hours, versions
+from app.database.tables import adapters, keys, tenants, usage, usage_hours, usage_latencies, versions
 from app.domain.histogram import EDGES_S, LatencyHistogram
 from app.domain.money import UNIT
 from app.domain.request_log import LoggedRequest, ModelFilter, RequestFilter
@@ -19,6 +20,10 @@ _HOUR_S = 3600
 #: Characters of a time in SQLite before its fraction of a second.
 _WITHOUT_FRACTION = 19
 _COUNTS = ("requests", "failed", "prompt_tokens", "cached_tokens", "output_tokens", "cold_loads")
+
+
+#: Time to the first token, or duration of whole answers.
+Measure = Literal["ttft", "duration"]
 
 
 async def list_requests(
@@ -64,7 +69,7 @@ async def sums_of_records(connection: AsyncConnection, only: RequestFilter, *, s
         "slot_s": func.sum(usage.c.slot_s),
     }
     columns = [column.label(name) for name, column in sums.items()]
-    statement = _joined(select(step, *columns), only).group_by("step")
+    statement = _chosen(select(step, *columns), only).group_by("step")
     return {row.step: _used(row) for row in await connection.execute(statement)}
 
 
@@ -72,40 +77,52 @@ async def sums_of_hours(connection: AsyncConnection, only: RequestFilter, *, ste
     """Sum hourly totals by step since 1970, from the hour of the start to that of the end."""
     step = _whole(usage_hours.c.hour, step_s // _HOUR_S)
     names = (*_COUNTS, "load_s", "slot_s", "cost_units", "cost_picos")
-    columns = [func.sum(usage_hours.c[name]).label(name) for name in names]
-    statement = select(step.label("step"), *columns)
-    if only.model is not None:
-        statement = statement.join_from(usage_hours, versions, usage_hours.c.version_id == versions.c.id, isouter=True)
-        statement = statement.join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)
-        statement = statement.join(_OWNERS, adapters.c.tenant_id == _OWNERS.c.id, isouter=True)
-        statement = statement.where(*_of_model(only.model, base=usage_hours.c.version_id == 0))
-    if only.tenant_id is not None:
-        statement = statement.where(usage_hours.c.tenant_id == only.tenant_id)
-    if only.key_id is not None:
-        statement = statement.where(usage_hours.c.key_id == only.key_id)
-    statement = statement.where(usage_hours.c.hour >= hour_of(only.start), usage_hours.c.hour < hour_of(only.end))
+    columns: list[Any] = [func.sum(usage_hours.c[name]).label(name) for name in names]
+    statement = _of_hours(select(*columns, step.label("step")), usage_hours, only)
     rows = await connection.execute(statement.group_by("step"))
     return {row.step: _used(row, cost=int(row.cost_units) * UNIT + int(row.cost_picos)) for row in rows}
 
 
-async def latencies(
-    connection: AsyncConnection, only: RequestFilter, *, step_s: int, measure: str
+async def latencies_of_records(
+    connection: AsyncConnection, only: RequestFilter, *, step_s: int, measure: Measure
 ) -> dict[int, LatencyHistogram]:
-    """Count records by step since 1970 and by latency.
-
-    Args:
-        measure: ``ttft_s``, or ``duration_s`` of complete answers.
-    """
-    column = usage.c[measure]
+    """Count records by step since 1970 and by latency."""
+    column = usage.c.ttft_s if measure == "ttft" else usage.c.duration_s
     columns: list[Any] = [_step_of(connection, step_s).label("step"), _bucket_of(column).label("bucket")]
-    inner = _joined(select(*columns), only)
-    inner = inner.where(column.is_not(None)) if measure == "ttft_s" else inner.where(usage.c.status == 200)
+    inner = _chosen(select(*columns), only)
+    inner = inner.where(column.is_not(None) if measure == "ttft" else usage.c.status == 200)
     rows = inner.subquery()
     statement = select(rows.c.step, rows.c.bucket, func.count()).group_by(rows.c.step, rows.c.bucket)
+    return _histograms((await connection.execute(statement)).all())
+
+
+async def latencies_of_hours(
+    connection: AsyncConnection, only: RequestFilter, *, step_s: int, measure: Measure
+) -> dict[int, LatencyHistogram]:
+    """Sum hourly latencies by step since 1970, from the hour of the start to that of the end."""
+    step = _whole(usage_latencies.c.hour, step_s // _HOUR_S).label("step")
+    count = func.sum(usage_latencies.c[measure])
+    statement = _of_hours(select(step, usage_latencies.c.bucket, count), usage_latencies, only)
+    return _histograms((await connection.execute(statement.group_by("step", usage_latencies.c.bucket))).all())
+
+
+def _histograms(rows: Iterable[Sequence[Any]]) -> dict[int, LatencyHistogram]:
     counts: dict[int, list[int]] = defaultdict(lambda: [0] * (len(EDGES_S) + 1))
-    for step, bucket, count in await connection.execute(statement):
-        counts[step][bucket] = count
+    for step, bucket, count in rows:
+        counts[step][bucket] = int(count)
     return {step: LatencyHistogram(tuple(found)) for step, found in counts.items()}
+
+
+def _of_hours(statement: Select[Any], table: Table, only: RequestFilter) -> Select[Any]:
+    """Choose rows of a table of hours."""
+    conditions = [table.c.hour >= hour_of(only.start), table.c.hour < hour_of(only.end)]
+    if only.model is not None:
+        conditions.append(_of_model(only.model, table.c.version_id, base=table.c.version_id == 0))
+    if only.tenant_id is not None:
+        conditions.append(table.c.tenant_id == only.tenant_id)
+    if only.key_id is not None:
+        conditions.append(table.c.key_id == only.key_id)
+    return statement.where(*conditions)
 
 
 def _conditions(only: RequestFilter) -> list[ColumnElement[bool]]:
@@ -115,7 +132,7 @@ def _conditions(only: RequestFilter) -> list[ColumnElement[bool]]:
     if only.key_id is not None:
         conditions.append(usage.c.key_id == only.key_id)
     if only.model is not None:
-        conditions += _of_model(only.model, base=usage.c.version_id.is_(None))
+        conditions.append(_of_model(only.model, usage.c.version_id, base=usage.c.version_id.is_(None)))
     if only.status is not None:
         conditions.append(usage.c.status == only.status)
     if only.failed is not None:
@@ -125,20 +142,22 @@ def _conditions(only: RequestFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _of_model(model: ModelFilter, *, base: ColumnElement[bool]) -> list[ColumnElement[bool]]:
+def _of_model(model: ModelFilter, version: ColumnElement[Any], *, base: ColumnElement[bool]) -> ColumnElement[bool]:
     if not model.adapter:
-        return [base]
-    named = [_OWNERS.c.slug == model.owner, adapters.c.slug == model.adapter]
-    return named if model.number is None else [*named, versions.c.number == model.number]
+        return base
+    chosen = (
+        select(versions.c.id)
+        .join(adapters, versions.c.adapter_id == adapters.c.id)
+        .join(tenants, adapters.c.tenant_id == tenants.c.id)
+        .where(tenants.c.slug == model.owner, adapters.c.slug == model.adapter)
+    )
+    if model.number is not None:
+        chosen = chosen.where(versions.c.number == model.number)
+    return version.in_(chosen)
 
 
-def _joined(statement: Select[Any], only: RequestFilter) -> Select[Any]:
-    statement = statement.select_from(usage)
-    if only.model is not None and only.model.adapter:
-        statement = statement.join(versions, usage.c.version_id == versions.c.id)
-        statement = statement.join(adapters, versions.c.adapter_id == adapters.c.id)
-        statement = statement.join(_OWNERS, adapters.c.tenant_id == _OWNERS.c.id)
-    return statement.where(*_conditions(only))
+def _chosen(statement: Select[Any], only: RequestFilter) -> Select[Any]:
+    return statement.select_from(usage).where(*_conditions(only))
 
 
 def _step_of(connection: AsyncConnection, step_s: int) -> ColumnElement[int]:

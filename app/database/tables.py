@@ -29,7 +29,15 @@ from app.database.registry_tables import (
     versions,
 )
 from app.database.schema import UtcDateTime, metadata
-from app.database.usage_tables import limit_accounts, limit_grants, limit_reclaimed, prices, usage, usage_hours
+from app.database.usage_tables import (
+    limit_accounts,
+    limit_grants,
+    limit_reclaimed,
+    prices,
+    usage,
+    usage_hours,
+    usage_latencies,
+)
 
 __all__ = [
     "UtcDateTime",
@@ -67,6 +75,7 @@ __all__ = [
     "uploads",
     "usage",
     "usage_hours",
+    "usage_latencies",
     "version_labels",
     "versions",
 ]

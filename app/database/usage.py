@@ -1,4 +1,4 @@
-"""Usage records of requests, each written once, and their hourly totals."""
+"""Usage records of requests, each written once, with their hourly totals and latencies."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,8 @@ from sqlalchemy import Label, Select, String, case, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database.tables import adapters, tenants, usage, usage_hours, versions
+from app.database.tables import adapters, tenants, usage, usage_hours, usage_latencies, versions
+from app.domain.histogram import bucket_of
 from app.domain.limits.account import PeriodTotals
 from app.domain.limits.limiter import Subject, subjects_of
 from app.domain.money import UNIT
@@ -21,7 +22,10 @@ _COLUMNS = tuple(field.name for field in fields(UsageRecord))
 _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
 _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
+_LATENCY_KEY = (*_HOUR_KEY, "bucket")
 _DAY_HOURS = 24
+#: Status of a request with a whole answer.
+_WHOLE = 200
 #: Rows per INSERT statement. See docs/decisions/0036-statements-for-usage-records.md.
 _ROWS_AT_ONCE = 32
 _OWNERS = tenants.alias("owners")
@@ -29,7 +33,7 @@ _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql
 
 
 async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> list[UsageRecord]:
-    """Write records and add them to the hourly totals; idempotent per request.
+    """Write records and add them to the hourly totals and latencies; idempotent per request.
 
     Returns:
         The records that were new.
@@ -42,6 +46,7 @@ async def add(connection: AsyncConnection, records: Collection[UsageRecord]) -> 
     inserted = await connection.execute(_inserting(connection.dialect.name), rows)
     new = [by_id[request_id] for request_id in inserted.scalars()]
     await _add_to_hours(connection, new)
+    await _add_latencies(connection, new)
     return new
 
 
@@ -126,6 +131,26 @@ async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -
     return (await connection.execute(delete(usage).where(usage.c.request_id.in_(old)))).rowcount
 
 
+async def forget_latencies(connection: AsyncConnection, before: datetime) -> None:
+    """Delete the latencies of whole hours before a moment."""
+    await connection.execute(delete(usage_latencies).where(usage_latencies.c.hour < hour_of(before)))
+
+
+async def _add_latencies(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
+    counts: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for record in records:
+        place = (hour_of(record.at), record.tenant_id, record.key_id, record.version_id or 0)
+        if record.ttft_s is not None:
+            counts[*place, bucket_of(record.ttft_s)][0] += 1
+        if record.status == _WHOLE:
+            counts[*place, bucket_of(record.duration_s)][1] += 1
+    if not counts:
+        return
+    names = (*_LATENCY_KEY, "ttft", "duration")
+    rows = [dict(zip(names, (*key, *found), strict=True)) for key, found in sorted(counts.items())]
+    await connection.execute(_adding_latencies(connection.dialect.name), rows)
+
+
 async def _add_to_hours(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:
     groups: dict[tuple[Any, ...], list[UsageRecord]] = defaultdict(list)
     for record in records:
@@ -151,6 +176,13 @@ def _adding_to_hours(dialect: str) -> Any:
     units = usage_hours.c.cost_units + statement.excluded.cost_units
     added |= {"cost_units": units + picos // UNIT, "cost_picos": picos % UNIT}
     return statement.on_conflict_do_update(index_elements=_HOUR_KEY, set_=added)
+
+
+@cache
+def _adding_latencies(dialect: str) -> Any:
+    statement = _INSERTS[dialect](usage_latencies)
+    added = {name: usage_latencies.c[name] + statement.excluded[name] for name in ("ttft", "duration")}
+    return statement.on_conflict_do_update(index_elements=_LATENCY_KEY, set_=added)
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:

@@ -51,6 +51,21 @@ usage_hours = Table(
     Index("ix_usage_hours_tenant_id_hour", "tenant_id", "hour"),
 )
 
+# Hourly latencies of the records: how many fell in each bucket of app/domain/histogram.py. They go with the records.
+usage_latencies = Table(
+    "usage_latencies",
+    metadata,
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("tenant_id", Integer, primary_key=True, autoincrement=False),
+    Column("key_id", String(16), primary_key=True),
+    Column("version_id", Integer, primary_key=True, autoincrement=False),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    # Times to the first token, and durations of whole answers.
+    Column("ttft", BigInteger, nullable=False),
+    Column("duration", BigInteger, nullable=False),
+    Index("ix_usage_latencies_tenant_id_hour", "tenant_id", "hour"),
+)
+
 # Price per million tokens.
 prices = Table(
     "prices",

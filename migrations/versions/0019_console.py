@@ -1,4 +1,4 @@
-"""Owner and last use of keys, sessions of the console, refused uploads."""
+"""Owner and last use of keys, sessions of the console, refused uploads, hourly latencies."""
 
 from collections.abc import Sequence
 
@@ -43,9 +43,19 @@ def upgrade() -> None:
     )
     op.create_index("ix_upload_refusals_at", "upload_refusals", ["at"])
     op.create_index("ix_upload_refusals_tenant_id_id", "upload_refusals", ["tenant_id", "id"])
+    op.create_table(
+        "usage_latencies",
+        *(sa.Column(name, sa.Integer, autoincrement=False, nullable=False) for name in ("hour", "tenant_id")),
+        sa.Column("key_id", sa.String(16), nullable=False),
+        *(sa.Column(name, sa.Integer, autoincrement=False, nullable=False) for name in ("version_id", "bucket")),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("ttft", "duration")),
+        sa.PrimaryKeyConstraint("hour", "tenant_id", "key_id", "version_id", "bucket", name="pk_usage_latencies"),
+    )
+    op.create_index("ix_usage_latencies_tenant_id_hour", "usage_latencies", ["tenant_id", "hour"])
 
 
 def downgrade() -> None:
+    op.drop_table("usage_latencies")
     op.drop_table("upload_refusals")
     op.drop_table("sessions")
     op.drop_column("keys", "last_used_at")

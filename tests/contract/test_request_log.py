@@ -4,19 +4,21 @@ import random
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from app.database import usage
 from app.database.tables import tenants
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.histogram import LatencyHistogram
 from app.domain.request_log import SeriesStep
 from app.domain.usage import UsageRecord, Used
+from app.services.access.audit import AuditService
+from app.services.operations.retention import RetentionService
 from app.services.usage.request_log import RequestLogService, Selection
-from tests.support.registry import Node
+from tests.support.registry import PEPPERS, Node
 from tests.support.usage_records import NOON, added, record
 
 pytest_plugins = ("tests.support.registry_fixtures",)
@@ -169,10 +171,17 @@ async def test_first_and_last_step_are_whole(node: Node, log: RequestLogService,
     assert (series.start, series.end, [point.used.requests for point in series.points]) == (start, edge, [2])
 
 
-async def test_hours_stay_when_records_are_gone(node: Node, log: RequestLogService) -> None:
+async def test_hours_stay_when_records_are_gone(node: Node, log: RequestLogService, tmp_path: Path) -> None:
     await added(node.database, [record(1, cost=5)])
-    async with node.database.write() as connection:
-        await usage.forget(connection, LATER, limit=10)
+    retention = RetentionService(
+        node.database,
+        AuditService(node.database, PEPPERS, tmp_path / "witness"),
+        usage_days=1,
+        audit_days=0,
+        clock=node.clock,
+    )
+    node.clock.advance(86400)
+    await retention.sweep()
     (point,) = (await log.series(Selection("pricing"), SeriesStep.DAY)).points
     assert (point.used.requests, point.used.cost, point.ttft.p50) == (1, 5, None)
     assert (await log.series(Selection("pricing", NOON - timedelta(hours=1), NOON), SeriesStep.MINUTE)).points == ()

@@ -17,7 +17,8 @@ class RetentionService:
     """Deletes expired rows. Any number of servers may run it; each deletes what is left.
 
     Args:
-        usage_days: days for which records of single requests are kept, 0 for ever; their hourly sums stay.
+        usage_days: days for which records of single requests are kept, 0 for ever; their hourly sums stay, their
+            hourly latencies do not.
         audit_days: days for which the audit trail is kept, 0 for ever.
     """
 
@@ -38,6 +39,8 @@ class RetentionService:
             before = now - timedelta(days=self._usage_days)
             while await self._forget_usage(before) == BATCH:
                 pass
+            async with self._database.write() as connection:
+                await usage.forget_latencies(connection, before)
         if self._audit_days:
             while await self._audit.trim(now - timedelta(days=self._audit_days)):
                 pass

@@ -112,13 +112,13 @@ class RequestLogService:
             )
         only = _between(only, _start_of(first, step), _start_of(last + 1, step))
         hourly = step.seconds >= SeriesStep.HOUR.seconds
-        sums_of = request_log.sums_of_hours if hourly else request_log.sums_of_records
+        sums_of, latencies = request_log.sums_of_records, request_log.latencies_of_records
+        if hourly:
+            sums_of, latencies = request_log.sums_of_hours, request_log.latencies_of_hours
         async with self._database.read() as connection:
             sums = await sums_of(connection, only, step_s=step.seconds)
-            ttft, duration = [
-                await request_log.latencies(connection, only, step_s=step.seconds, measure=measure)
-                for measure in ("ttft_s", "duration_s")
-            ]
+            ttft = await latencies(connection, only, step_s=step.seconds, measure="ttft")
+            duration = await latencies(connection, only, step_s=step.seconds, measure="duration")
         points = [
             SeriesPoint(_start_of(number, step), used, _percentiles(ttft, number), _percentiles(duration, number))
             for number, used in sorted(sums.items())
