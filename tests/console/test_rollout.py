@@ -107,8 +107,8 @@ def _digest(site: ConsoleSite, adapter: str) -> str:
     with site.client(site.admin_key) as admin:
         rows = admin.get(f"/admin/tenants/{TENANT}/deletions").json()["data"]
     (row,) = [row for row in rows if row["subject"] == adapter]
-    assert row["blobs"], json.dumps(row)
-    return str(row["blobs"][0]["digest"])
+    assert row["versions"], json.dumps(row)
+    return str(row["versions"][0]["digest"])
 
 
 async def _open(page: Page, site: ConsoleSite, adapter: str) -> None:

@@ -78,6 +78,17 @@ function Proof({ deletion, onClose }: { deletion: Deletion; onClose: () => void 
         ]}
       />
       <Table
+        caption="Versions"
+        showCaption
+        rows={deletion.versions}
+        rowKey={(version) => version.name}
+        columns={[
+          { head: "Version", cell: (version) => version.name },
+          { head: "Digest", cell: (version) => <code>{version.digest}</code> },
+          { head: "Kept on disk, because", cell: (version) => version.kept_on_disk ?? NONE },
+        ]}
+      />
+      <Table
         caption="Servers"
         showCaption
         rows={deletion.nodes}
@@ -89,17 +100,24 @@ function Proof({ deletion, onClose }: { deletion: Deletion; onClose: () => void 
           { head: "Gone from the disk", cell: (node) => time(node.disk_gone_at) },
         ]}
       />
-      <Table
-        caption="Stored files"
-        showCaption
-        rows={deletion.blobs}
-        rowKey={(blob) => blob.digest}
-        columns={[
-          { head: "Digest", cell: (blob) => <code>{blob.digest}</code> },
-          { head: "Gone from the store", cell: (blob) => time(blob.gone_at) },
-          { head: "Kept, because", cell: (blob) => blob.kept ?? NONE },
-        ]}
-      />
+      {deletion.blobs.length > 0 && <StoredFiles blobs={deletion.blobs} />}
     </Dialog>
+  );
+}
+
+/** Files in the store. Only the platform sees them. */
+function StoredFiles({ blobs }: { blobs: Deletion["blobs"] }) {
+  return (
+    <Table
+      caption="Stored files"
+      showCaption
+      rows={blobs}
+      rowKey={(blob) => blob.digest}
+      columns={[
+        { head: "Digest", cell: (blob) => <code>{blob.digest}</code> },
+        { head: "Gone from the store", cell: (blob) => time(blob.gone_at) },
+        { head: "Kept, because", cell: (blob) => blob.kept ?? NONE },
+      ]}
+    />
   );
 }
