@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types
+.PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -58,6 +58,9 @@ bench: environment  ## Tenora against vLLM's own server, side by side
 
 environment:
 	@$(PYTHON) deploy/install.py --device $(DEVICE)
+
+environment-ray:  ## the environment with Ray, for engine replicas; later runs keep it
+	@$(PYTHON) deploy/install.py --device $(DEVICE) --ray
 
 locks: environment  ## compile the pinned locks again
 	UV=.tools/bin/uv sh deploy/locks/compile.sh

@@ -1,6 +1,6 @@
 """Make the environment in .venv from a pinned lock; a second run with nothing changed does nothing.
 
-    python3.11 deploy/install.py [--device cpu|gpu]
+    python3.11 deploy/install.py [--device cpu|gpu] [--ray]
 
 Standard library only. uv does the work; it reads nothing of pip's configuration, so pip's own index and
 find-links are handed to it. The CPU build of torch comes from those sources too, or, where they lack it,
@@ -8,6 +8,8 @@ from PyTorch's CPU index. Every file, uv's own included, must have a hash that i
 
 The lock of the CPU leaves out torchvision, torchaudio and torchcodec: plain registries have only CUDA builds
 of them, with which vLLM's CPU build cannot be imported.
+
+Ray is an extra, for engine replicas. An environment that has it keeps it in later runs without ``--ray``.
 """
 
 import argparse
@@ -24,20 +26,23 @@ TOOLS = ROOT / ".tools"
 VENV = ROOT / ".venv"
 STAMP = VENV / "tenora-stamp"
 UV = TOOLS / "bin" / "uv"
+WITH_RAY = "ray+"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the environment in .venv from a pinned lock.")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
-    device = parser.parse_args().device
+    parser.add_argument("--ray", action="store_true", help="add Ray, for engine replicas")
+    arguments = parser.parse_args()
+    device, ray = arguments.device, arguments.ray or has_ray()
     # In 3.11.0 any user of the machine can run code in a fork server (CVE-2022-42919).
     if not (3, 11, 1) <= sys.version_info < (3, 12):
         raise SystemExit(
             f"This is Python {sys.version.split()[0]}, but Tenora needs 3.11.1 or a later 3.11. "
             "Name one: make PYTHON=/path/to/python3.11"
         )
-    stamp = fingerprint(device)
+    stamp = fingerprint(device, ray=ray)
     if STAMP.exists() and STAMP.read_text() == stamp:
         return
     environment = uv_environment(device)
@@ -47,6 +52,8 @@ def main() -> None:
     if device == "cpu":
         install_torch(environment)
         requirements.append(str(LOCKS / "cpu-torch.txt"))
+    if ray:
+        requirements.append(str(LOCKS / "ray.txt"))
     sync(requirements, environment)
     editable = [word for folder in (CLIENT, ROOT) for word in ("-e", str(folder))]
     install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", *editable]
@@ -60,10 +67,14 @@ def python() -> Path:
     return VENV / "bin" / "python"
 
 
-def fingerprint(device: str) -> str:
+def has_ray() -> bool:
+    return STAMP.exists() and STAMP.read_text().startswith(WITH_RAY)
+
+
+def fingerprint(device: str, *, ray: bool = False) -> str:
     projects = [ROOT / "pyproject.toml", CLIENT / "pyproject.toml"]
     files = [Path(__file__), *projects, *sorted(LOCKS.glob("*.txt"))]
-    return device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    return (WITH_RAY if ray else "") + device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def pip_configuration() -> dict[str, str]:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The pinned locks from pyproject.toml, one per device, with the hash of every file that may be installed.
+# The pinned locks from pyproject.toml, one per device and one for Ray, with the hash of every file that may be installed.
 # torch's CPU build and uv, which installs the others, have separate locks.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -8,6 +8,10 @@ common="--quiet --upgrade --generate-hashes --python-version 3.11 --python-platf
 UV_FIND_LINKS="${PIP_FIND_LINKS:-}" "$UV" pip compile pyproject.toml $common --extra cpu --extra dev \
     --override deploy/locks/cpu-overrides.txt --no-emit-package torch -o deploy/locks/cpu.txt
 "$UV" pip compile pyproject.toml $common --extra gpu --extra dev -o deploy/locks/gpu.txt
+# Ray is added to either environment, so its lock lists only what neither of the other two has.
+listed="$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' deploy/locks/cpu.txt deploy/locks/gpu.txt | sort -u)"
+# shellcheck disable=SC2086
+"$UV" pip compile pyproject.toml $common --extra ray -c deploy/locks/cpu.txt $listed -o deploy/locks/ray.txt
 echo uv | "$UV" pip compile - $common -o deploy/locks/uv.txt
 version="$(sed -n 's/^torch==//p' deploy/locks/cpu-overrides.txt)+cpu"
 wheel="${PIP_FIND_LINKS:-}/torch-$version-cp311-cp311-manylinux_2_28_x86_64.whl"

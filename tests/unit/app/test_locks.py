@@ -57,8 +57,8 @@ def test_every_requirement_of_a_lock_has_a_hash(lock: Path) -> None:
     assert without == []
 
 
-def test_there_is_a_lock_for_each_device_for_torch_and_for_uv() -> None:
-    assert {"cpu.txt", "cpu-torch.txt", "gpu.txt", "uv.txt"} == {path.name for path in LOCKS}
+def test_there_is_a_lock_for_each_device_torch_ray_and_uv() -> None:
+    assert {"cpu.txt", "cpu-torch.txt", "gpu.txt", "ray.txt", "uv.txt"} == {path.name for path in LOCKS}
 
 
 def test_a_file_with_another_hash_is_not_installed(install: ModuleType, tmp_path: Path) -> None:
