@@ -11,6 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
 
+fleet-demo: environment-ray  ## the demo on two engine replicas of Ray Serve and one server, on this machine
+	@$(BIN)/tenora engines demo
+
 # The workers share the tests by file. All tests with an engine run on one of them: see tests/conftest.py.
 PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.

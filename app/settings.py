@@ -208,6 +208,56 @@ class BatchSettings(BaseModel):
         return self
 
 
+class RaySettings(BaseModel):
+    """Engine replicas on Ray Serve (``TENORA_RAY__*``); they need the extra ``ray``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str | None = Field(
+        None,
+        pattern=r"^(local|[^\s/:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5})$",
+        description="Ray cluster whose engine replicas this server uses, as host:port; local: the cluster that `tenora "
+        "engines up` started on this HOME; default: no replicas, the engine runs in the server's process",
+    )
+    host: str = Field(
+        "127.0.0.2",
+        description="Address of this machine in the cluster that `tenora engines up` starts. Ray replaces 127.0.0.1 by "
+        "the address of a network card, so the default is another loopback address.",
+    )
+    port: int = Field(0, ge=0, le=65535, description="Port of that cluster; 0: a free port")
+    min_replicas: int = Field(1, ge=1, le=1000, description="Minimum number of engine replicas")
+    max_replicas: int = Field(1, ge=1, le=1000, description="Maximum number of engine replicas")
+    cpus: float = Field(1, ge=0, description="CPU cores that Ray reserves for each replica")
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs of each replica; default: tensor_parallel_size with vLLM's GPU build, 0 with its CPU build",
+    )
+    target_requests: float = Field(
+        32, gt=0, description="Requests of one replica above which replicas are added, up to the maximum"
+    )
+    upscale_delay_s: float = Field(10, ge=0, description="Seconds of higher load before replicas are added")
+    downscale_delay_s: float = Field(600, ge=0, description="Seconds of lower load before replicas are removed")
+    start_seconds: float = Field(
+        600,
+        gt=0,
+        description="Maximum time that a server and `tenora engines up` wait for the first replica, in seconds",
+    )
+    plaintext: bool = Field(
+        False,
+        description="Allow a cluster without TLS on an address other than loopback. Prompts and answers then cross the "
+        "network unencrypted.",
+    )
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas is {self.min_replicas}; it must be at most max_replicas, {self.max_replicas}"
+            )
+        return self
+
+
 class LogSettings(BaseModel):
     """Log output on stderr (``TENORA_LOG__*``)."""
 
@@ -349,6 +399,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     imports: ImportSettings = Field(default_factory=ImportSettings)
     batch: BatchSettings = Field(default_factory=BatchSettings)
+    ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
 

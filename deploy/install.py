@@ -74,7 +74,9 @@ def has_ray() -> bool:
 def fingerprint(device: str, *, ray: bool = False) -> str:
     projects = [ROOT / "pyproject.toml", CLIENT / "pyproject.toml"]
     files = [Path(__file__), *projects, *sorted(LOCKS.glob("*.txt"))]
-    return (WITH_RAY if ray else "") + device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    return (
+        (WITH_RAY if ray else "") + device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    )
 
 
 def pip_configuration() -> dict[str, str]:

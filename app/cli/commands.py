@@ -25,6 +25,7 @@ _SERVER = (
 #: The earlier names of the server's commands stay as hidden aliases.
 COMMANDS = (
     Command("server", "Run a server, set it up and maintain it.", commands=_SERVER),
+    Command("engines", "Engine replicas on Ray Serve, behind any number of servers.", "app.cli.engines:app"),
     Command(
         "verify",
         "Compare a version's answers on the running engine with transformers and PEFT.",

@@ -2,9 +2,6 @@
 
 from adapters.cache import DiskCache
 from app.engine.port import Engine
-from app.engine.vllm.platform import this_machine
-from app.engine.vllm_engine import VllmEngine
-from app.planning.machine import resolve_slots
 from app.services.common.in_flight import InFlightLookups
 from app.services.deletion.worker import DeletionWorker
 from app.services.operations.lost_bytes import LostBytes
@@ -22,27 +19,24 @@ class EngineNode:
 
     Args:
         engine: another implementation of the port; default: vLLM in this process.
+        in_flight: record of look-ups; default: one of this process's gateway.
 
     Attributes:
         in_flight: look-ups that may lead to this node's engine or disk. A deletion here waits for them, so a gateway
             records its own in it.
     """
 
-    def __init__(self, resources: Resources, *, engine: Engine | None = None) -> None:
+    def __init__(
+        self, resources: Resources, *, engine: Engine | None = None, in_flight: InFlightLookups | None = None
+    ) -> None:
         settings, base = resources.settings, resources.base
+        self.resources = resources
         database, node_id = resources.database, resources.node_id
         self.cache = cache = DiskCache(
             settings.home / "cache", resources.store, settings.cache_bytes, fetch_s=settings.fetch_seconds
         )
-        self.engine = engine = engine or VllmEngine(
-            settings,
-            base=base.path,
-            base_name=base.name,
-            context=base.context,
-            cache=cache,
-            slots=resolve_slots(settings, base.path, this_machine),
-        )
-        self.in_flight = in_flight = InFlightLookups()
+        self.engine = engine = engine or _vllm_engine(resources, cache)
+        self.in_flight = in_flight = in_flight or InFlightLookups()
         self.placement = PlacementService(
             database,
             engine,
@@ -72,3 +66,20 @@ class EngineNode:
         )
         self.lost_bytes = LostBytes(database, resources.store, cache)
         self.nodes = NodeService(database, node_id, node_name())
+
+
+def _vllm_engine(resources: Resources, cache: DiskCache) -> Engine:
+    # A server whose engines are elsewhere needs neither vLLM nor torch.
+    from app.engine.vllm.platform import this_machine
+    from app.engine.vllm_engine import VllmEngine
+    from app.planning.machine import resolve_slots
+
+    settings, base = resources.settings, resources.base
+    return VllmEngine(
+        settings,
+        base=base.path,
+        base_name=base.name,
+        context=base.context,
+        cache=cache,
+        slots=resolve_slots(settings, base.path, this_machine),
+    )

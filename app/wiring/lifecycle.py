@@ -58,6 +58,26 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         yield container
 
 
+@asynccontextmanager
+async def running_node(node: EngineNode) -> AsyncGenerator[None]:
+    """Start an engine node without a gateway, and stop it in reverse order.
+
+    Raises: as :func:`running`, except the errors of peppers.
+    """
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
+    resources = node.resources
+    async with AsyncExitStack() as started:
+        started.push_async_callback(resources.database.close)
+        await resources.database.check()
+        await _check_store(resources.store_owner)
+        await _join(node, started)
+        await _start_engine(node, started)
+        for job in node_jobs(node):
+            started.push_async_callback(job.stop)
+            job.start()
+        yield
+
+
 async def _check_store(owner: StoreOwner) -> None:
     """Check that the store belongs to this registry.
 

@@ -1,0 +1,173 @@
+"""``tenora engines``: engine replicas on Ray Serve, behind any number of servers. They need the extra ``ray``."""
+
+import asyncio
+import os
+import re
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.configuration import load_settings
+from app.cli.setup import report_failures
+from app.settings import Settings
+from tenora_client.cli.connection import Json
+from tenora_client.cli.output import USAGE, emit_json, emit_table, fail, note
+
+if TYPE_CHECKING:
+    from app.ray.snapshot import Snapshot
+
+app = typer.Typer(no_args_is_help=True, help="Engine replicas on Ray Serve, behind any number of servers.")
+
+_RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4}))?", re.ASCII)
+_COLUMNS = {
+    "node": "node",
+    "state": "state",
+    "slots": "slots",
+    "used": "slots_used",
+    "running": "running",
+    "waiting": "waiting",
+    "restarts": "restarts",
+}
+_STATUS_S = 10.0
+
+
+@app.command()
+def up(
+    replicas: Annotated[
+        str | None,
+        typer.Option(metavar="MIN:MAX", help="Number of replicas (default: TENORA_RAY__MIN_REPLICAS and MAX)"),
+    ] = None,
+) -> None:
+    """Start engine replicas, or change their number.
+
+    Without TENORA_RAY__ADDRESS, this starts a cluster on this machine and holds it until SIGINT or SIGTERM. With an
+    address, it deploys the replicas there and returns. The replicas read their settings from the environment in which
+    Ray was started on their machine.
+    """
+    settings = _with_replicas(load_settings(), replicas)
+    from app.cli.serve import check_start
+    from app.ray.library import require_ray
+
+    with report_failures():
+        require_ray()
+    check_start(settings)
+    with report_failures():
+        if settings.ray.address in (None, "local"):
+            _hold(settings)
+        else:
+            from app.ray.cluster import connect
+
+            connect(settings)
+            _deploy(settings)
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Show the state of each engine replica."""
+    settings = load_settings()
+    with report_failures():
+        rows = [_row(snapshot) for snapshot in asyncio.run(_snapshots(settings))]
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(_COLUMNS, rows, empty="No engine replica answers.")
+
+
+@app.command()
+def down() -> None:
+    """Stop the engine replicas, after their last requests. Registry, store and disk caches stay."""
+    settings = load_settings()
+    from app.ray import cluster
+
+    with report_failures():
+        if settings.ray.address in (None, "local"):
+            note("The engine replicas have stopped." if cluster.stop(settings.home) else "No engine replicas ran.")
+            return
+        cluster.connect(settings)
+        from app.ray.application import remove
+
+        remove()
+    note("The engine replicas have stopped.")
+
+
+@app.command()
+def demo(
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on (default: TENORA_PORT)")] = None,
+) -> None:
+    """Serve the demo with two engine replicas and one server on this machine."""
+    from app.cli.fleet_demo import run_demo
+
+    run_demo(load_settings(port=port))
+
+
+def _with_replicas(settings: Settings, text: str | None) -> Settings:
+    if text is None:
+        return settings
+    match = _RANGE.fullmatch(text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= least <= most:
+        fail(f"--replicas is {text[:40]!r}. Write MIN:MAX or a number, from 1, such as 2:8.", USAGE)
+    ray = settings.ray.model_copy(update={"min_replicas": least, "max_replicas": most})
+    return settings.model_copy(update={"ray": ray})
+
+
+def _hold(settings: Settings) -> None:
+    """Run a cluster with the replicas until a signal."""
+    from app.ray.cluster import head, started_on
+
+    if started_on(settings.home) is not None:
+        fail(f"Engine replicas already run on {settings.home}. Stop them with `tenora engines down`.")
+    _export(settings)
+    ended = threading.Event()
+    with head(settings) as address:
+        # Ray has set its own handlers.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        _deploy(settings)
+        note(
+            f"The cluster is at {address}. Start servers with TENORA_RAY__ADDRESS=local on this HOME. "
+            "Press Ctrl-C to stop the replicas."
+        )
+        ended.wait()
+        from app.ray.application import remove
+
+        remove()
+
+
+def _deploy(settings: Settings) -> None:
+    from app.ray.application import deploy
+
+    note("Starting the engine replicas. This takes about a minute.")
+    deploy(settings)
+    note("The engine replicas answer.")
+
+
+def _export(settings: Settings) -> None:
+    """Make paths in the environment absolute: the replicas run in other folders."""
+    os.environ["TENORA_HOME"] = str(settings.home.resolve())
+    if settings.base_model and Path(settings.base_model).exists():
+        os.environ["TENORA_BASE_MODEL"] = str(Path(settings.base_model).resolve())
+
+
+async def _snapshots(settings: Settings) -> list["Snapshot"]:
+    from app.ray.cluster import open_transport
+    from app.ray.snapshot import decode_snapshot
+
+    transport = await open_transport(settings)
+    return [decode_snapshot(data) for data in await transport.call_all("snapshot", b"", timeout_s=_STATUS_S)]
+
+
+def _row(snapshot: "Snapshot") -> dict[str, Any]:
+    engine = snapshot.report.status
+    return {
+        "node": snapshot.node,
+        "state": engine.state.value,
+        "slots": engine.slots,
+        "slots_used": engine.slots_used,
+        "running": engine.running,
+        "waiting": engine.waiting,
+        "restarts": engine.restarts,
+    }

@@ -1,0 +1,75 @@
+"""Serve application of the engine replicas."""
+
+from typing import Any
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import LoggingConfig
+
+from app.engine.vllm.requirements import is_cpu_build
+from app.ray.replica import EngineReplica
+from app.settings import Settings
+
+#: Name of the application, of its deployment and of the namespace of both.
+NAME = "tenora"
+DEPLOYMENT = "engine"
+
+#: Ray's queue must never form: it is first in, first out over all tenants. All waiting is in the engine's queue.
+_MAX_ONGOING = 1_000_000
+_HEALTH_S = 2.0
+_HEALTH_TIMEOUT_S = 30.0
+
+
+def deploy(settings: Settings) -> "DeploymentHandle[Any]":
+    """Deploy the replicas, or change a running deployment, and return once they answer. Blocks.
+
+    Raises:
+        RuntimeError: the replicas do not start.
+    """
+    serve.start(proxy_location="Disabled", logging_config=_quiet())
+    deployment = serve.deployment(EngineReplica, name=DEPLOYMENT, **_options(settings))
+    return serve.run(deployment.bind(), name=NAME, route_prefix=None)
+
+
+def running_handle() -> "DeploymentHandle[Any] | None":
+    """Return the handle of the running deployment; None if there is none. Blocks."""
+    try:
+        return serve.get_deployment_handle(DEPLOYMENT, app_name=NAME)
+    except RayServeException:
+        return None
+
+
+def remove() -> None:
+    """End the replicas: they answer their last requests and stop. Blocks."""
+    serve.delete(NAME)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    ray = settings.ray
+    gpus = ray.gpus
+    if gpus is None:
+        gpus = 0 if is_cpu_build() else settings.engine.tensor_parallel_size
+    options: dict[str, Any] = {
+        "max_ongoing_requests": _MAX_ONGOING,
+        "max_queued_requests": -1,
+        "ray_actor_options": {"num_cpus": ray.cpus, "num_gpus": gpus},
+        "health_check_period_s": _HEALTH_S,
+        "health_check_timeout_s": _HEALTH_TIMEOUT_S,
+        "graceful_shutdown_timeout_s": settings.grace_seconds,
+        "logging_config": _quiet(),
+    }
+    if ray.min_replicas == ray.max_replicas:
+        return options | {"num_replicas": ray.min_replicas}
+    scaling = {
+        "min_replicas": ray.min_replicas,
+        "max_replicas": ray.max_replicas,
+        "target_ongoing_requests": ray.target_requests,
+        "upscale_delay_s": ray.upscale_delay_s,
+        "downscale_delay_s": ray.downscale_delay_s,
+    }
+    return options | {"autoscaling_config": scaling}
+
+
+def _quiet() -> LoggingConfig:
+    return LoggingConfig(enable_access_log=False, log_level="WARNING")

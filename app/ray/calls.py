@@ -1,0 +1,187 @@
+"""Calls of a gateway to engine replicas: retries before the first byte, and one error event after it."""
+
+import asyncio
+import time
+from collections import deque
+from typing import Any, Self
+
+from app.domain.errors import Busy, EngineUnavailable, TenoraError
+from app.engine.error_event import error_event
+from app.engine.port import Answer, AnswerEvent, EngineRequest, Outcome, TokenUsage
+from app.ray.error_words import engine_lost
+from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Transport
+from app.ray.wire import Frame, Kind, WireError, decode_frame, encode_request
+
+#: Replicas that a request is sent to, one after the other, while nothing of its answer has gone out.
+ATTEMPTS = 3
+#: Seconds that a cut request's outcome may take. After that, the client is charged for the events that it got.
+_OUTCOME_S = 2.0
+_DONE = AnswerEvent("data: [DONE]\n\n", 0)
+
+
+class RayCall:
+    """Implementation of :class:`app.engine.port.EngineCall`."""
+
+    def __init__(self, request: EngineRequest, transport: Transport) -> None:
+        self.request = request
+        self._transport = transport
+        self._began = time.monotonic()
+        self._outcome = Outcome()
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._outcome
+
+    async def answer(self) -> Answer:
+        version = self.request.adapter.digest if self.request.adapter else None
+        for _ in range(ATTEMPTS):
+            message = encode_request(self.request, deadline_s=self._left_s())
+            stream = self._transport.answer(message, version=version)
+            try:
+                return await self._begin(stream)
+            except ReplicaLost:
+                continue
+            except NoReplicas:
+                raise EngineUnavailable("No engine replica runs. Try again later.", retry_after=5) from None
+            except WireError as error:
+                stream.cancel()
+                raise EngineUnavailable(str(error)) from None
+            except asyncio.CancelledError:
+                await self.abandon(stream)
+                raise
+        raise engine_lost()
+
+    async def abandon(self, stream: FrameStream) -> None:
+        """End the request at its replica, and fetch its outcome, so that the client is charged for its tokens."""
+        stream.cancel()
+        asking = asyncio.create_task(
+            self._transport.call_all("outcome", self.request.request_id.encode(), timeout_s=_OUTCOME_S)
+        )
+        await asyncio.wait((asking,), timeout=_OUTCOME_S)
+        if not asking.done():
+            asking.cancel()
+        elif not asking.cancelled() and asking.exception() is None:
+            for data in filter(None, asking.result()):
+                self.note(_decoded(data))
+
+    def note(self, frame: Frame) -> None:
+        """Keep what a frame says about the outcome."""
+        if frame.kind is Kind.LOAD:
+            self._outcome = Outcome(load=frame.value)
+        elif frame.kind is Kind.OUTCOME:
+            self._outcome = frame.value
+
+    def _left_s(self) -> float | None:
+        """Return the seconds left until the deadline.
+
+        Raises:
+            Busy: the deadline has passed.
+        """
+        if self.request.deadline_s is None:
+            return None
+        left_s = self.request.deadline_s - (time.monotonic() - self._began)
+        if left_s <= 0:
+            raise Busy("The engine could not start to answer before the deadline. Try again later.", retry_after=1)
+        return left_s
+
+    async def _begin(self, stream: FrameStream) -> Answer:
+        """Read an answer's frames up to its first byte.
+
+        Raises:
+            ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived.
+            Exception: the error with which the replica refused the request.
+        """
+        if (await _next(stream)).kind is not Kind.HELLO:
+            raise WireError("An answer begins without a greeting.")
+        while True:
+            frame = await _next(stream)
+            self.note(frame)
+            if frame.kind is Kind.ERROR:
+                raise frame.value
+            if frame.kind is Kind.EVENT:
+                return RayEvents(self, stream, frame.value)
+            if frame.kind is Kind.WHOLE:
+                await self._settle(stream, frame.value)
+                return frame.value  # type: ignore[no-any-return]
+            if frame.kind is Kind.OUTCOME and (data := await stream.next()) is None:
+                return RayEvents(self, stream, None)
+            if frame.kind is Kind.OUTCOME and data is not None:
+                raise _refusal(decode_frame(data))
+
+    async def _settle(self, stream: FrameStream, answer: dict[str, Any]) -> None:
+        """Read the outcome after a whole answer. If it is lost, the answer's own count stands."""
+        try:
+            self.note(await _next(stream))
+        except (ReplicaLost, WireError):
+            usage = answer.get("usage") or {}
+            tokens = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
+            self._outcome = Outcome(TokenUsage(tokens[0], 0, tokens[1], ttft_s=None), self._outcome.load)
+
+
+class RayEvents:
+    """Event stream from a replica. If the replica is lost, one error event ends it."""
+
+    def __init__(self, call: RayCall, stream: FrameStream, first: AnswerEvent | None) -> None:
+        self._call, self._stream = call, stream
+        self._ready = deque([first] if first else ())
+        self._open = first is not None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnswerEvent:
+        if self._ready:
+            return self._ready.popleft()
+        if not self._open:
+            raise StopAsyncIteration
+        try:
+            data = await self._stream.next()
+            while data is not None and (frame := decode_frame(data)).kind is not Kind.EVENT:
+                self._call.note(frame)
+                if frame.kind is Kind.ERROR:
+                    return self._cut(frame.value)
+                data = await self._stream.next()
+        except (ReplicaLost, NoReplicas, WireError):
+            return self._cut(engine_lost())
+        except BaseException:
+            await self.aclose()
+            raise
+        if data is not None:
+            return frame.value  # type: ignore[no-any-return]
+        self._open = False
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._ready.clear()
+        if self._open:
+            self._open = False
+            await self._call.abandon(self._stream)
+
+    def _cut(self, error: Exception) -> AnswerEvent:
+        self._open = False
+        self._stream.cancel()
+        self._ready.append(_DONE)
+        return AnswerEvent(error_event(error if isinstance(error, TenoraError) else engine_lost()), 0)
+
+
+async def _next(stream: FrameStream) -> Frame:
+    """Read the next frame.
+
+    Raises:
+        ReplicaLost: also if the stream has ended.
+        WireError
+    """
+    if (data := await stream.next()) is None:
+        raise ReplicaLost
+    return decode_frame(data)
+
+
+def _refusal(frame: Frame) -> Exception:
+    return frame.value if frame.kind is Kind.ERROR else WireError("An answer goes on after its outcome.")
+
+
+def _decoded(data: bytes) -> Frame:
+    try:
+        return decode_frame(data)
+    except WireError:
+        return Frame(Kind.HELLO, None)

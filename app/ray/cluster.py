@@ -1,0 +1,193 @@
+"""Cluster of Ray: start one on this machine, or connect to a running one."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.errors import EngineUnavailable
+from app.ray.library import check_network, prepare, require_ray
+from app.ray.transport import Transport
+from app.settings import Settings
+
+_NAMESPACE = "tenora"
+#: Ray's smallest store of objects, in bytes. The wire uses none of it.
+_OBJECTS_BYTES = 80 * 2**20
+_STOP_S, _POLL_S = 60.0, 0.2
+_LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Cluster that ``tenora engines up`` started on this HOME.
+
+    Attributes:
+        pid: process that holds it.
+    """
+
+    address: str
+    pid: int
+
+    @property
+    def is_alive(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def started_on(home: Path) -> Started | None:
+    """Return the cluster that was started on this HOME and still runs. Blocks."""
+    try:
+        record = json.loads(_record(home).read_text(encoding="utf-8"))
+        started = Started(str(record["address"]), int(record["pid"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return started if started.is_alive else None
+
+
+@contextmanager
+def head(settings: Settings) -> Iterator[str]:
+    """Start a cluster in this process for the duration of the block, and yield its address. Blocks.
+
+    The folder of its sockets and logs is a new one with a short name, as paths of sockets are limited.
+
+    Raises:
+        RayMissing
+        Unsafe
+        OSError: HOME cannot be written.
+    """
+    require_ray()
+    prepare(settings.home)
+    check_network(settings.ray.host, os.environ, plaintext=settings.ray.plaintext)
+    port = settings.ray.port or _free_port(settings.ray.host)
+    os.environ["RAY_GCS_SERVER_PORT"] = str(port)
+    folder = Path(tempfile.mkdtemp(prefix="tenora-"))
+    address = f"{settings.ray.host}:{port}"
+    import ray
+
+    try:
+        ray.init(
+            namespace=_NAMESPACE,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=_OBJECTS_BYTES,
+            _node_ip_address=settings.ray.host,
+            _temp_dir=str(folder),
+            **_resources(settings),
+        )
+        record = _record(settings.home)
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record.write_text(json.dumps(asdict(Started(address, os.getpid()))), encoding="utf-8")
+        yield address
+    finally:
+        _record(settings.home).unlink(missing_ok=True)
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def connect(settings: Settings) -> None:
+    """Connect this process to the cluster of the settings. Blocks.
+
+    Raises:
+        RayMissing
+        Unsafe
+        EngineUnavailable: the cluster does not answer, or runs other releases of Ray or Python.
+    """
+    require_ray()
+    prepare(settings.home)
+    address = resolved_address(settings)
+    host = address.rpartition(":")[0]
+    check_network(host, os.environ, plaintext=settings.ray.plaintext)
+    import ray
+    from ray.exceptions import RayError
+
+    try:
+        ray.init(
+            address=address,
+            namespace=_NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address=settings.ray.host if host.startswith("127.") else None,
+        )
+    except (RayError, ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise EngineUnavailable(f"The cluster at {address} cannot be used: {reason}") from None
+
+
+def resolved_address(settings: Settings) -> str:
+    """Return the address of the cluster.
+
+    Raises:
+        EngineUnavailable: no cluster was started on this HOME.
+    """
+    address = settings.ray.address or _LOCAL
+    if address != _LOCAL:
+        return address
+    if (started := started_on(settings.home)) is None:
+        raise EngineUnavailable(f"No engine replicas run on {settings.home}. Start them with `tenora engines up`.")
+    return started.address
+
+
+async def open_transport(settings: Settings) -> Transport:
+    """Connect to the cluster, and return the transport to its replicas.
+
+    Raises: as :func:`connect`.
+    """
+
+    await asyncio.to_thread(connect, settings)
+    from app.ray.application import running_handle
+    from app.ray.handles import HandleTransport
+
+    ends = time.monotonic() + settings.ray.start_seconds
+    while (handle := await asyncio.to_thread(running_handle)) is None:
+        if time.monotonic() > ends:
+            raise EngineUnavailable("No engine replicas are deployed. Deploy them with `tenora engines up`.")
+        await asyncio.sleep(_POLL_S)
+    return HandleTransport(handle)
+
+
+def stop(home: Path) -> bool:
+    """Stop the cluster that was started on this HOME, and wait for its end. Returns whether one ran. Blocks.
+
+    Raises:
+        TimeoutError: it has not ended after a minute.
+    """
+    if (started := started_on(home)) is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(started.pid, signal.SIGTERM)
+    ends = time.monotonic() + _STOP_S
+    while started_on(home) is not None:
+        if time.monotonic() > ends:
+            raise TimeoutError(f"The process {started.pid} has not ended after {_STOP_S:.0f} s.")
+        time.sleep(_POLL_S)
+    return True
+
+
+def _record(home: Path) -> Path:
+    return home / "engines" / "cluster.json"
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _resources(settings: Settings) -> dict[str, Any]:
+    """Return the CPU cores that this machine offers: enough for the maximum of replicas, as they share the cores."""
+    return {"num_cpus": max(os.cpu_count() or 1, round(settings.ray.cpus * settings.ray.max_replicas))}

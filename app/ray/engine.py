@@ -1,0 +1,197 @@
+"""Engine port on engine replicas: requests go to a replica, and each replica places its adapters by itself."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from adapters.identity import VersionKey
+from app.domain.errors import EngineUnavailable
+from app.engine.port import EngineRequest, Listener, SmokeResult
+from app.engine.status import EngineState, EngineStatus, StatusReport
+from app.ray.calls import RayCall
+from app.ray.error_words import engine_lost
+from app.ray.snapshot import Snapshot, decode_snapshot, merged
+from app.ray.transport import NoReplicas, ReplicaLost, Transport
+from app.ray.wire import Kind, WireError, decode_frame, decode_smoke, encode_key
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two reads of the replicas' state, and the age at which a state is dropped.
+_EVERY_S, _STALE_S = 1.0, 5.0
+_NOT_STARTED = "The server is not connected to its engine replicas yet. Try again later."
+
+
+@dataclass(slots=True)
+class _Known:
+    """Last snapshot of a replica.
+
+    Attributes:
+        told: number of its last event or wait that the listeners got.
+    """
+
+    snapshot: Snapshot
+    heard_at: float
+    told: int = 0
+
+
+class RayEngine:
+    """Implementation of :class:`app.engine.port.Engine` on the engine replicas of a fleet.
+
+    - Each replica follows pins, preloads and deletions by itself, as an engine node. So these calls do nothing here.
+      Nothing of a version is ever in this process.
+    - The state is the sum over the replicas, up to a second old.
+
+    Args:
+        connect: connects to the replicas.
+        start_s: seconds within which a replica must be ready at the start.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Transport]], *, start_s: float) -> None:
+        self._connect, self._start_s = connect, start_s
+        self._transport: Transport | None = None
+        self._known: dict[str, _Known] = {}
+        self._report = merged(())
+        self._listeners: list[Listener] = []
+        self._wait_listeners: list[Callable[[float], None]] = []
+        self._polling: asyncio.Task[None] | None = None
+        self._problem = ""
+        self._stopped = False
+
+    # Life cycle.
+
+    async def start(self) -> None:
+        self._transport = await self._connect()
+        ends = time.monotonic() + self._start_s
+        await self._poll_once()
+        while self.status().state is not EngineState.READY:
+            if time.monotonic() > ends:
+                raise EngineUnavailable(
+                    f"No engine replica was ready within {self._start_s:.0f} s. {self._problem}".strip()
+                    + " Look at them with `tenora engines status`."
+                )
+            await asyncio.sleep(_EVERY_S)
+            await self._poll_once()
+        self._polling = asyncio.create_task(self._poll())
+
+    def leave(self) -> None:
+        """Do nothing: this process starts no engine."""
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._polling:
+            self._polling.cancel()
+            await asyncio.wait((self._polling,))
+        if self._transport:
+            await self._transport.close()
+
+    # Inference.
+
+    def begin(self, request: EngineRequest) -> RayCall:
+        return RayCall(request, self._connected)
+
+    # Residency.
+
+    async def smoke(self, key: VersionKey) -> SmokeResult:
+        try:
+            data = await self._connected.call("smoke", encode_key(key), version=key.digest)
+            frame = decode_frame(data)
+            if frame.kind is Kind.ERROR:
+                raise frame.value
+            return decode_smoke(frame)
+        except WireError as error:
+            raise EngineUnavailable(str(error)) from None
+        except (ReplicaLost, NoReplicas):
+            raise engine_lost() from None
+
+    def prefetch(self, key: VersionKey) -> None:
+        """Do nothing: the replica that gets a tenant's requests prefetches for it."""
+
+    async def preload(self, key: VersionKey) -> None:
+        """Do nothing: each replica loads the preload list."""
+
+    async def pin(self, key: VersionKey) -> None:
+        """Do nothing: each replica follows the registry's pins."""
+
+    async def unpin(self, version_id: int) -> None:
+        """Do nothing: each replica follows the registry's pins."""
+
+    async def unload(self, version_id: int) -> None:
+        """Do nothing: each replica confirms a deletion as a node."""
+
+    async def holds(self, version_id: int) -> bool:
+        """Return False: nothing of a version is in this process."""
+        del version_id
+        return False
+
+    # Status.
+
+    def status(self) -> EngineStatus:
+        return self._report.status
+
+    def report(self) -> StatusReport:
+        return self._report
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def watch_waits(self, listener: Callable[[float], None]) -> None:
+        self._wait_listeners.append(listener)
+
+    async def check(self) -> None:
+        if self.status().state is not EngineState.READY:
+            raise EngineUnavailable(f"No engine replica is ready. {self._problem}".strip(), retry_after=5)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Ids of the replicas' HOMEs that answered lately."""
+        return tuple(self._known)
+
+    @property
+    def _connected(self) -> Transport:
+        if self._transport is None or self._stopped:
+            raise EngineUnavailable(_NOT_STARTED, retry_after=5)
+        return self._transport
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self._poll_once()
+
+    async def _poll_once(self) -> None:
+        problem = ""
+        try:
+            for data in await self._connected.call_all("snapshot", b"", timeout_s=_STALE_S):
+                try:
+                    self._note(decode_snapshot(data))
+                except WireError as error:
+                    problem = str(error)
+        except NoReplicas:
+            problem = "No engine replica runs."
+        except Exception as error:  # noqa: BLE001 - Ray raises many kinds; the next round may succeed
+            problem = f"The engine replicas could not be asked ({type(error).__name__})."
+        if problem and problem != self._problem:
+            logger.warning("%s", problem)
+        self._problem = problem
+        now = time.monotonic()
+        self._known = {node: known for node, known in self._known.items() if now - known.heard_at < _STALE_S}
+        self._report = merged([known.snapshot.report for known in self._known.values()])
+
+    def _note(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot, and pass on the events that are new in it."""
+        known = self._known.get(snapshot.node)
+        is_new = known is None or known.snapshot.process != snapshot.process
+        numbers = [number for number, _ in (*snapshot.events, *snapshot.waits)]
+        newest = max(numbers, default=0)
+        # What happened before this gateway knew the replica is no news.
+        told = newest if is_new or known is None else known.told
+        for number, event in snapshot.events:
+            if number > told:
+                for listener in self._listeners:
+                    listener(event)
+        for number, seconds in snapshot.waits:
+            if number > told:
+                for wait_listener in self._wait_listeners:
+                    wait_listener(seconds)
+        self._known[snapshot.node] = _Known(snapshot, time.monotonic(), max(told, newest))

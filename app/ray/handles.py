@@ -1,0 +1,84 @@
+"""Ray's transport: handles of the deployment, whose messages travel by gRPC as bytes that nothing unpickles here."""
+
+import asyncio
+from typing import Any
+
+import grpc
+from ray.exceptions import RayError
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from app.ray.transport import FrameStream, NoReplicas, ReplicaLost
+
+#: Errors of a replica that ended, of a connection that broke, and of a method that raised.
+_LOST = (RayError, RayServeException, grpc.RpcError, ConnectionError)
+
+
+class HandleFrames:
+    """Frames of one answer, from a streaming response."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    async def next(self) -> bytes | None:
+        try:
+            frame: bytes = await self._response.__anext__()
+        except StopAsyncIteration:
+            return None
+        except DeploymentUnavailableError:
+            raise NoReplicas from None
+        except _LOST:
+            raise ReplicaLost from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            # Ray also cancels a response when its replica is gone.
+            raise ReplicaLost from None
+        return frame
+
+    def cancel(self) -> None:
+        self._response.cancel()
+
+
+class HandleTransport:
+    """Transport over the handle of the deployment.
+
+    By gRPC, a gateway that dies ends its streams at the replicas, and a replica's exceptions never reach this process:
+    its methods return bytes only.
+    """
+
+    def __init__(self, handle: "DeploymentHandle[Any]") -> None:
+        self._handle = handle.options(_by_reference=False, response_serialization="noop")
+        self._answers = self._handle.options(method_name="answer", stream=True)
+
+    def answer(self, request: bytes, *, version: str | None) -> FrameStream:
+        handle = self._answers.options(session_id=version) if version else self._answers
+        return HandleFrames(handle.remote(request))
+
+    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
+        handle = self._handle.options(method_name=method, session_id=version or "")
+        try:
+            result: bytes = await handle.remote(argument)
+        except DeploymentUnavailableError:
+            raise NoReplicas from None
+        except _LOST:
+            raise ReplicaLost from None
+        return result
+
+    async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
+        try:
+            broadcast = self._handle.broadcast(method, argument)
+            results = await broadcast.results_async(timeout_s=timeout_s, return_exceptions=True)
+        except DeploymentUnavailableError:
+            raise NoReplicas from None
+        except TimeoutError:
+            return []
+        return [result for result in results if isinstance(result, bytes)]
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._handle.shutdown)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
