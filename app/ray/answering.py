@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from adapters.identity import VersionKey
@@ -67,8 +68,10 @@ class Answering:
             self._seen(request.adapter, request.tenant)
         ended = False
         try:
-            async for frame in self._frames(running.call):
-                yield frame
+            # The request must have ended in the engine when this generator is closed, so the inner one is closed here.
+            async with aclosing(self._frames(running.call)) as frames:
+                async for frame in frames:
+                    yield frame
             ended = True
         except Exception as error:
             ended = True

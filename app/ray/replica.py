@@ -5,7 +5,7 @@ import logging.config
 import os
 import uuid
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 
 from adapters.errors import StorageError
@@ -52,8 +52,9 @@ class EngineReplica:
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer."""
-        async for frame in self._answering.frames(request):
-            yield frame
+        async with aclosing(self._answering.frames(request)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def outcome(self, request_id: bytes) -> bytes:
         """Return the outcome of a request whose answer was cut; empty if this replica did not run it."""

@@ -1,0 +1,218 @@
+"""Calls of a gateway to replicas: retries before the first byte, one error event after it, outcomes of cut answers."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import DiskFull
+from adapters.identity import VersionKey
+from app.domain.errors import AdapterLoadFailed, Busy, EngineUnavailable, InvalidRequest, NotFound, QueueFull
+from app.domain.load_phases import LoadPhases
+from app.engine.port import AnswerEvent, Endpoint, EngineRequest
+from app.ray.answering import Answering
+from app.ray.calls import ATTEMPTS, RayCall
+from app.ray.error_words import ReplicaFailed
+from app.services.deletion.version_guard import VersionGuard
+from tests.support.fleet import Fleet, OpenGuard, ScriptedEngine
+
+KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
+REQUEST = EngineRequest("req-1", Endpoint.CHAT, {"stream": True}, "pricing", KEY, "salt", tenant="retail")
+WHOLE = replace(REQUEST, body={})
+EVENTS = (AnswerEvent("data: one\n\n", 1), AnswerEvent("data: two\n\n", 2), AnswerEvent("data: [DONE]\n\n", 0))
+
+
+def answering(engine: ScriptedEngine, guard: OpenGuard | None = None) -> Answering:
+    return Answering(cast("Any", engine), cast("VersionGuard", guard or OpenGuard()), lambda _key, _tenant: None)
+
+
+async def all_of(call: RayCall) -> list[AnswerEvent]:
+    answer = await call.answer()
+    assert not isinstance(answer, dict)
+    return [event async for event in answer]
+
+
+async def test_a_stream_brings_its_events_and_its_outcome() -> None:
+    engine = ScriptedEngine(*EVENTS)
+    engine.load, engine.finite = LoadPhases(1.0, 2.0, 3.0, 4.0), False
+    call = RayCall(REQUEST, Fleet(answering(engine)))
+    answer = await call.answer()
+    assert call.outcome.load == engine.load
+    assert not isinstance(answer, dict)
+    assert [event async for event in answer] == list(EVENTS)
+    assert call.outcome == engine.calls[0].outcome
+    assert call.outcome.usage is not None
+    assert call.outcome.usage.output_tokens == 3
+    assert not engine.calls[0].aborted
+
+
+async def test_a_whole_answer_brings_its_outcome() -> None:
+    engine = ScriptedEngine()
+    call = RayCall(WHOLE, Fleet(answering(engine)))
+    answer = await call.answer()
+    assert isinstance(answer, dict)
+    assert answer["usage"]["completion_tokens"] == 7
+    assert call.outcome == engine.calls[0].outcome
+
+
+async def test_an_empty_stream_ends_at_once() -> None:
+    assert await all_of(RayCall(REQUEST, Fleet(answering(ScriptedEngine())))) == []
+
+
+@pytest.mark.parametrize("lost_after", [0, 1])
+async def test_a_replica_lost_before_the_first_byte_is_retried_at_another(lost_after: int) -> None:
+    engines = ScriptedEngine(*EVENTS), ScriptedEngine(*EVENTS)
+    fleet = Fleet(*map(answering, engines))
+    fleet.losses = [lost_after]
+    assert await all_of(RayCall(REQUEST, fleet)) == list(EVENTS)
+    assert fleet.attempts == 2
+
+
+async def test_retries_end_with_an_error() -> None:
+    fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
+    fleet.losses = [0] * 10
+    with pytest.raises(EngineUnavailable, match="stopped while it answered"):
+        await RayCall(REQUEST, fleet).answer()
+    assert fleet.attempts == ATTEMPTS
+
+
+async def test_a_retry_after_the_deadline_is_refused() -> None:
+    fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
+    call = RayCall(replace(REQUEST, deadline_s=0.0), fleet)
+    with pytest.raises(Busy, match="deadline"):
+        await call.answer()
+    assert fleet.attempts == 0
+
+
+@pytest.mark.parametrize("told", [1, 2, 3])
+async def test_a_stream_cut_after_the_first_byte_ends_in_one_error_event(told: int) -> None:
+    fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
+    fleet.losses = [1 + told]
+    call = RayCall(REQUEST, fleet)
+    events = await all_of(call)
+    assert events[:told] == list(EVENTS[:told])
+    error, done = events[told:]
+    assert json.loads(error.text.removeprefix("data: "))["error"]["code"] == "engine_unavailable"
+    assert (error.tokens, done) == (0, AnswerEvent("data: [DONE]\n\n", 0))
+    assert fleet.attempts == 1
+    # Its usage is not known, so the meter charges the events that were read.
+    assert call.outcome.usage is None
+
+
+async def test_a_whole_answer_without_an_outcome_counts_by_itself() -> None:
+    fleet = Fleet(answering(ScriptedEngine()))
+    fleet.losses = [2]
+    call = RayCall(WHOLE, fleet)
+    assert isinstance(await call.answer(), dict)
+    assert call.outcome.usage is not None
+    assert (call.outcome.usage.prompt_tokens, call.outcome.usage.output_tokens) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest("too long", param="prompt"),
+        QueueFull("full", retry_after=3),
+        AdapterLoadFailed("bad weights", version_id=1),
+        DiskFull("no room", retry_after=9, reason="disk"),
+        EngineUnavailable("restarting"),
+    ],
+)
+async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> None:
+    engine = ScriptedEngine()
+    engine.error = error
+    fleet = Fleet(answering(engine))
+    with pytest.raises(type(error), match=str(error)):
+        await RayCall(REQUEST, fleet).answer()
+    assert fleet.attempts == 1
+
+
+async def test_a_fault_of_a_replica_shows_nothing_of_the_prompt() -> None:
+    engine = ScriptedEngine()
+    engine.error = ValueError("the prompt was: secret")
+    with pytest.raises(ReplicaFailed) as caught:
+        await RayCall(REQUEST, Fleet(answering(engine))).answer()
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_error_in_mid_stream_is_one_event_with_the_usage() -> None:
+    engine = ScriptedEngine(*EVENTS[:2])
+    engine.stream_error = EngineUnavailable("The engine stopped while it answered. Try again later.")
+    call = RayCall(REQUEST, Fleet(answering(engine)))
+    events = await all_of(call)
+    assert [event.text.startswith('data: {"error"') for event in events] == [False, False, True, False]
+    assert call.outcome.usage is not None
+    assert call.outcome.usage.output_tokens == 3
+
+
+async def test_closing_a_stream_aborts_the_request_and_brings_its_outcome() -> None:
+    engine = ScriptedEngine(*EVENTS[:2])
+    engine.endless = True
+    replica = answering(engine)
+    call = RayCall(REQUEST, Fleet(replica))
+    answer = await call.answer()
+    assert not isinstance(answer, dict)
+    assert await anext(answer) == EVENTS[0]
+    await answer.aclose()
+    assert engine.calls[0].aborted
+    assert call.outcome.usage is not None
+    assert call.outcome.usage.output_tokens == engine.calls[0].told
+    assert replica.running == 0
+    assert await replica.outcome("req-1") == b""
+
+
+async def test_cancelling_a_whole_answer_ends_it_at_the_replica() -> None:
+    engine = ScriptedEngine()
+    engine.may_answer.clear()
+    replica = answering(engine)
+    task = asyncio.create_task(cast("Any", RayCall(WHOLE, Fleet(replica)).answer()))
+    while not engine.calls:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert replica.running == 0
+
+
+async def test_a_deleted_version_is_not_loaded() -> None:
+    engine, guard = ScriptedEngine(*EVENTS), OpenGuard()
+    guard.error = NotFound("This version of the adapter was deleted.", param="model")
+    with pytest.raises(NotFound, match="deleted"):
+        await RayCall(REQUEST, Fleet(answering(engine, guard))).answer()
+    assert engine.calls == []
+
+
+async def test_a_gateway_of_another_release_gets_a_sentence() -> None:
+    fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
+    fleet.changed = lambda data: data.replace(b'"wire":1', b'"wire":2')
+    with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
+        await RayCall(REQUEST, fleet).answer()
+
+
+async def test_without_replicas_the_engine_is_unavailable() -> None:
+    with pytest.raises(EngineUnavailable, match="No engine replica runs"):
+        await RayCall(REQUEST, Fleet()).answer()
+
+
+@given(st.lists(st.none() | st.integers(0, 6), max_size=4), st.integers(1, 3))
+def test_no_event_is_lost_or_repeated_however_replicas_are_lost(losses: Sequence[int | None], replicas: int) -> None:
+    async def run() -> None:
+        fleet = Fleet(*(answering(ScriptedEngine(*EVENTS)) for _ in range(replicas)))
+        fleet.losses = list(losses)
+        call = RayCall(REQUEST, fleet)
+        try:
+            events = await all_of(call)
+        except EngineUnavailable:
+            assert all(loss in (0, 1) for loss in losses[:ATTEMPTS])
+            return
+        told = [event for event in events if event in EVENTS[:2]]
+        assert told == list(EVENTS[: len(told)])
+        assert sum(event.text.startswith('data: {"error"') for event in events) <= 1
+        assert events[-1] == EVENTS[-1]
+
+    asyncio.run(run())

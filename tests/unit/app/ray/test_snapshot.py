@@ -1,0 +1,93 @@
+"""Snapshots of replicas and their sum."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.port import EngineEvent
+from app.engine.status import EngineState, KernelChecks, StatusReport, TenantQueue, TierStats, VersionResidency
+from app.ray.snapshot import NO_REPORT, Recorder, Snapshot, decode_snapshot, encode_snapshot, merged
+from app.ray.wire import OtherWireVersion, WireError
+
+COUNTS = st.integers(0, 10**6)
+STATUSES = st.builds(
+    replace,
+    st.just(NO_REPORT.status),
+    state=st.sampled_from(EngineState),
+    slots=COUNTS,
+    slots_used=COUNTS,
+    running=COUNTS,
+    waiting=COUNTS,
+    pinned=st.frozensets(COUNTS, max_size=3),
+    tiers=st.lists(st.builds(TierStats, st.sampled_from(["disk", "host", "slot"]), COUNTS, COUNTS, COUNTS, COUNTS)).map(
+        tuple
+    ),
+    kernels=st.builds(KernelChecks, COUNTS, st.none() | st.floats(0, 1e9), st.none() | st.floats(0, 100)),
+    device=st.sampled_from(["", "cpu", "NVIDIA H200"]),
+)
+VERSIONS = st.builds(
+    VersionResidency,
+    st.integers(1, 5),
+    st.sampled_from(["slot", "host", "disk", "loading"]),
+    *[COUNTS] * 4,
+    st.floats(0, 100),
+    st.booleans(),
+)
+TENANTS = st.builds(TenantQueue, st.sampled_from("abc"), st.floats(0.1, 10), COUNTS, COUNTS, st.floats(0, 1e9))
+REPORTS = st.builds(StatusReport, STATUSES, st.lists(VERSIONS).map(tuple), st.lists(TENANTS).map(tuple))
+EVENTS = st.builds(EngineEvent, st.sampled_from(["load", "evict", "unload", "load_failed"]), COUNTS)
+SNAPSHOTS = st.builds(
+    Snapshot,
+    st.just(1),
+    st.text("0123456789abcdef"),
+    st.text("0123456789abcdef"),
+    REPORTS,
+    st.lists(st.tuples(COUNTS, EVENTS), max_size=3).map(tuple),
+    st.lists(st.tuples(COUNTS, st.floats(0, 100)), max_size=3).map(tuple),
+)
+
+
+@given(SNAPSHOTS)
+def test_snapshots_round_trip(snapshot: Snapshot) -> None:
+    assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+
+
+@given(st.binary(max_size=100) | st.builds(lambda text: json.dumps({"wire": 1, "node": text}).encode(), st.text()))
+def test_hostile_snapshots_are_refused(data: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_snapshot(data)
+
+
+def test_a_snapshot_of_another_release_is_refused_with_a_sentence() -> None:
+    with pytest.raises(OtherWireVersion, match="same release"):
+        decode_snapshot(b'{"wire": 2}')
+
+
+@given(st.lists(REPORTS, min_size=1, max_size=4))
+def test_the_sum_counts_every_request_and_slot_once(reports: list[StatusReport]) -> None:
+    total = merged(reports)
+    for name in ("slots", "slots_used", "running", "waiting"):
+        assert getattr(total.status, name) == sum(getattr(report.status, name) for report in reports)
+    assert sum(version.running for version in total.versions) == sum(
+        version.running for report in reports for version in report.versions
+    )
+    assert len({version.version_id for version in total.versions}) == len(total.versions)
+    assert len({tenant.tenant for tenant in total.tenants}) == len(total.tenants)
+    ready = EngineState.READY
+    assert (total.status.state is ready) == any(report.status.state is ready for report in reports)
+
+
+def test_without_replicas_the_fleet_is_starting() -> None:
+    assert merged([]).status.state is EngineState.STARTING
+
+
+def test_the_recorder_numbers_events_and_waits_together() -> None:
+    recorder = Recorder()
+    recorder.note(EngineEvent("load", 1))
+    recorder.waited(0.5)
+    recorder.note(EngineEvent("evict", 1))
+    assert [number for number, _ in recorder.events()] == [1, 3]
+    assert recorder.waits() == ((2, 0.5),)
