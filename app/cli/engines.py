@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="Engine replicas on Ray Serve, behi
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4}))?", re.ASCII)
 _COLUMNS = {
     "node": "node",
+    "process": "pid",
     "state": "state",
     "slots": "slots",
     "used": "slots_used",
@@ -164,6 +165,7 @@ def _row(snapshot: "Snapshot") -> dict[str, Any]:
     engine = snapshot.report.status
     return {
         "node": snapshot.node,
+        "pid": snapshot.pid,
         "state": engine.state.value,
         "slots": engine.slots,
         "slots_used": engine.slots_used,

@@ -21,14 +21,17 @@ _HEALTH_S = 2.0
 _HEALTH_TIMEOUT_S = 30.0
 
 
-def deploy(settings: Settings) -> "DeploymentHandle[Any]":
+def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "DeploymentHandle[Any]":
     """Deploy the replicas, or change a running deployment, and return once they answer. Blocks.
+
+    Args:
+        replica: class of the actors.
 
     Raises:
         RuntimeError: the replicas do not start.
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
-    deployment = serve.deployment(EngineReplica, name=DEPLOYMENT, **_options(settings))
+    deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
     return serve.run(deployment.bind(), name=NAME, route_prefix=None)
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import ipaddress
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
@@ -49,11 +50,17 @@ def prepare(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
         OSError: HOME cannot be written.
     """
     check_mode(environ)
+    before = dict(environ)
     environ[_MODE] = "token"
     if _TOKEN not in environ and _TOKEN_PATH not in environ:
         environ[_TOKEN_PATH] = str(token_path(home))
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
+    if "ray" in sys.modules and before != environ:
+        from ray._raylet import Config
+
+        # Ray keeps the mode that it read at its import.
+        Config.initialize("")
 
 
 def check_mode(environ: Mapping[str, str]) -> None:

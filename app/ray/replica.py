@@ -77,10 +77,16 @@ class EngineReplica:
     async def snapshot(self, _argument: bytes) -> bytes:
         """Return the state of the engine."""
         recorder = self._recorder
-        report = self._node.engine.report()
-        return encode_snapshot(
-            Snapshot(WIRE_VERSION, self._resources.node_id, self._process, report, recorder.events(), recorder.waits())
+        snapshot = Snapshot(
+            wire=WIRE_VERSION,
+            node=self._resources.node_id,
+            process=self._process,
+            pid=os.getpid(),
+            report=self._node.engine.report(),
+            events=recorder.events(),
+            waits=recorder.waits(),
         )
+        return encode_snapshot(snapshot)
 
     async def check_health(self) -> None:
         """Raise if the engine has ended for good, so that Ray replaces this replica."""

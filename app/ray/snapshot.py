@@ -33,6 +33,7 @@ class Snapshot:
         wire: wire version of the replica.
         node: id of its HOME.
         process: random id of its process.
+        pid: id of its process on its machine.
         report: the engine's report.
         events: its last events, each with a number that counts up.
         waits: seconds that its last requests waited for admission, numbered alike.
@@ -41,6 +42,7 @@ class Snapshot:
     wire: int
     node: str
     process: str
+    pid: int
     report: StatusReport
     events: tuple[tuple[int, EngineEvent], ...] = ()
     waits: tuple[tuple[int, float], ...] = ()

@@ -21,7 +21,7 @@ def test_every_field_has_its_name():
     assert {"TENORA_HOME", "TENORA_ENGINE__MAX_LORAS", "TENORA_LIMITS__N"} <= set(names)
     assert len(names) == len(set(names))
     assert "TENORA_ENGINE" not in names
-    groups = {"engine", "queue", "limits", "imports", "batch", "log"}
+    groups = {"engine", "queue", "limits", "imports", "batch", "ray", "log"}
     assert {f"TENORA_{name.upper()}" for name in Settings.model_fields.keys() - groups} <= set(names)
 
 

@@ -44,7 +44,7 @@ def test_the_token_is_made_once(tmp_path: Path) -> None:
     assert token_path(tmp_path).read_text() == token_path(tmp_path).read_text()
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "example.org", "[2001:db8::1]"])
+@pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "example.org", "[2001:db8::1]"])  # noqa: S104 - refused
 def test_plain_text_off_loopback_is_refused(host: str) -> None:
     with pytest.raises(Unsafe, match="unencrypted"):
         check_network(host, {}, plaintext=False)

@@ -44,6 +44,7 @@ SNAPSHOTS = st.builds(
     st.just(1),
     st.text("0123456789abcdef"),
     st.text("0123456789abcdef"),
+    COUNTS,
     REPORTS,
     st.lists(st.tuples(COUNTS, EVENTS), max_size=3).map(tuple),
     st.lists(st.tuples(COUNTS, st.floats(0, 100)), max_size=3).map(tuple),

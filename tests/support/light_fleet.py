@@ -1,0 +1,94 @@
+"""Cluster with light replicas: the real wire and the real Ray, with an engine that only counts.
+
+    python -m tests.support.light_fleet HOME REPLICAS
+
+A request's body has the number of events (``events``) and the seconds between two of them (``every_s``).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
+from app.ray.answering import Answering
+from app.settings import Settings
+from tests.support.fleet import OpenGuard
+
+
+class CountingCall:
+    """Call that answers with numbers."""
+
+    def __init__(self, request: EngineRequest) -> None:
+        self.request, self.told, self.ended = request, 0, False
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(TokenUsage(1, 0, self.told, ttft_s=None) if self.ended else None)
+
+    async def answer(self):
+        if self.request.body.get("fault"):
+            raise ValueError("the prompt was: secret")
+        if self.request.body.get("stream"):
+            return self._events()
+        self.ended, self.told = True, 1
+        return {"pid": os.getpid()}
+
+    async def _events(self) -> AsyncGenerator[AnswerEvent]:
+        try:
+            for number in range(self.request.body["events"]):
+                self.told += 1
+                yield AnswerEvent(f"data: {number} {os.getpid()}\n\n", 1)
+                await asyncio.sleep(self.request.body["every_s"])
+            yield AnswerEvent("data: [DONE]\n\n", 0)
+        finally:
+            self.ended = True
+
+
+class CountingEngine:
+    def begin(self, request: EngineRequest) -> CountingCall:
+        return CountingCall(request)
+
+
+class LightReplica:
+    """Replica with the methods of :class:`app.ray.replica.EngineReplica`, without an engine."""
+
+    def __init__(self) -> None:
+        self._answering = Answering(CountingEngine(), OpenGuard(), lambda _key, _tenant: None)
+
+    async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
+        async with aclosing(self._answering.frames(request)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def outcome(self, request_id: bytes) -> bytes:
+        return await self._answering.outcome(request_id.decode())
+
+    async def running(self, _argument: bytes) -> bytes:
+        return f"{os.getpid()} {self._answering.running}".encode()
+
+
+def main(home: Path, replicas: int) -> None:
+    from app.ray.cluster import head
+
+    settings = Settings(home=home, ray={"min_replicas": replicas, "max_replicas": replicas, "cpus": 0.1})
+    ended = threading.Event()
+    with head(settings):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        from app.ray.application import deploy
+
+        deploy(settings, LightReplica)
+        (home / "deployed").touch()
+        ended.wait()
+
+
+if __name__ == "__main__":
+    from tests.support import light_fleet
+
+    # Not this module's own main: Ray pickles the class by the name of its module.
+    light_fleet.main(Path(sys.argv[1]), int(sys.argv[2]))
