@@ -18,13 +18,13 @@ fleet-demo: environment-ray  ## the demo on two engine replicas of Ray Serve and
 PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.
 ALONE := tests/isolation tests/unit/app/lab
-# They start an engine for almost every fault, and an environment for each published client.
-APART := tests/faults tests/clients
+# They start an engine for almost every fault, an environment for each published client, and clusters of Ray.
+APART := tests/faults tests/clients tests/ray
 
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## 45 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
+test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)

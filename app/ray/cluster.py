@@ -82,7 +82,8 @@ def head(settings: Settings) -> Iterator[str]:
         ray.init(
             namespace=_NAMESPACE,
             include_dashboard=False,
-            log_to_driver=False,
+            # The replicas' logs go to stderr of this process too.
+            log_to_driver=True,
             configure_logging=False,
             object_store_memory=_OBJECTS_BYTES,
             _node_ip_address=settings.ray.host,

@@ -1,5 +1,6 @@
 """Ray as an optional library, and the environment that it reads before its import."""
 
+import importlib
 import importlib.util
 import ipaddress
 import os
@@ -15,7 +16,6 @@ _MODE, _TOKEN, _TOKEN_PATH, _TLS = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_DASHBOARD_LOG_INFO": "1",
-    "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _MISSING = (
@@ -57,10 +57,8 @@ def prepare(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
     if "ray" in sys.modules and before != environ:
-        from ray._raylet import Config
-
         # Ray keeps the mode that it read at its import.
-        Config.initialize("")
+        importlib.import_module("ray._raylet").Config.initialize("")
 
 
 def check_mode(environ: Mapping[str, str]) -> None:

@@ -74,7 +74,7 @@ async def running(transport: Transport) -> dict[int, int]:
 async def begun(transport: Transport, number: int) -> tuple[RayCall, Any, int]:
     """Start an endless stream. Return its call, the stream and the process of its replica."""
     call = RayCall(request(number, stream=True, events=10**6, every_s=0.01), transport)
-    answer = await call.answer()
+    answer: Any = await call.answer()
     event = await anext(answer)
     return call, answer, int(event.text.split()[2])
 
@@ -94,7 +94,7 @@ async def test_answers_streams_aborts_and_faults(transport: Transport) -> None:
     assert call.outcome.usage.output_tokens >= 1
     assert set((await running(transport)).values()) == {0}
     with pytest.raises(ReplicaFailed):
-        await RayCall(request(4, fault=True), transport).answer()
+        await RayCall(request(4, fault="the prompt was: secret"), transport).answer()
 
 
 async def test_a_killed_replica_cuts_its_streams_and_no_others(transport: Transport) -> None:

@@ -6,6 +6,7 @@ A request's body has the number of events (``events``) and the seconds between t
 """
 
 import asyncio
+import logging.config
 import os
 import signal
 import sys
@@ -13,10 +14,13 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from typing import cast
 
 from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
+from app.observability.logs import log_config
 from app.ray.answering import Answering
-from app.settings import Settings
+from app.services.deletion.version_guard import VersionGuard
+from app.settings import LogSettings, Settings
 from tests.support.fleet import OpenGuard
 
 
@@ -32,7 +36,7 @@ class CountingCall:
 
     async def answer(self):
         if self.request.body.get("fault"):
-            raise ValueError("the prompt was: secret")
+            raise ValueError(self.request.body["fault"])
         if self.request.body.get("stream"):
             return self._events()
         self.ended, self.told = True, 1
@@ -58,7 +62,8 @@ class LightReplica:
     """Replica with the methods of :class:`app.ray.replica.EngineReplica`, without an engine."""
 
     def __init__(self) -> None:
-        self._answering = Answering(CountingEngine(), OpenGuard(), lambda _key, _tenant: None)
+        logging.config.dictConfig(log_config(LogSettings(), "INFO"))
+        self._answering = Answering(CountingEngine(), cast("VersionGuard", OpenGuard()), lambda _key, _tenant: None)
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         async with aclosing(self._answering.frames(request)) as frames:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.ray import library
 from app.ray.library import RayMissing, Unsafe, check_network, is_loopback, prepare, require_ray
 from app.ray.token import token_path
 
 
 def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(RayMissing, match=r"pip install 'tenora\[ray\]'"):
         require_ray()
 
