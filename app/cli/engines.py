@@ -49,13 +49,8 @@ def up(
     Ray was started on their machine.
     """
     settings = _with_replicas(load_settings(), replicas)
-    from app.cli.serve import check_start
-    from app.ray.library import require_ray
-
     with report_failures():
-        require_ray()
-    check_start(settings)
-    with report_failures():
+        _check(settings)
         if settings.ray.address in (None, "local"):
             _hold(settings)
         else:
@@ -102,6 +97,19 @@ def demo(
     from app.cli.fleet_demo import run_demo
 
     run_demo(load_settings(port=port))
+
+
+def _check(settings: Settings) -> None:
+    """Report common mistakes before the slow start of the replicas, which would show tracebacks."""
+    from app.cli.registry import check_schema
+    from app.ray.library import require_ray
+    from app.served_base import open_base
+    from app.wiring.store import configured_store
+
+    require_ray()
+    check_schema(settings)
+    open_base(settings)
+    configured_store(settings)
 
 
 def _with_replicas(settings: Settings, text: str | None) -> Settings:

@@ -1,5 +1,6 @@
 """Serve application of the engine replicas."""
 
+import re
 from typing import Any
 
 from ray import serve
@@ -7,8 +8,9 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
+from app.domain.errors import EngineUnavailable
 from app.engine.vllm.requirements import is_cpu_build
-from app.ray.replica import EngineReplica
+from app.ray.replica import START_FAILED, EngineReplica
 from app.settings import Settings
 
 #: Name of the application, of its deployment and of the namespace of both.
@@ -18,6 +20,7 @@ DEPLOYMENT = "engine"
 #: Ray's queue must never form: it is first in, first out over all tenants. All waiting is in the engine's queue.
 _MAX_ONGOING = 1_000_000
 _HEALTH_S = 2.0
+_REASON_CHARACTERS = 600
 _HEALTH_TIMEOUT_S = 30.0
 
 
@@ -28,18 +31,24 @@ def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "Deploymen
         replica: class of the actors.
 
     Raises:
-        RuntimeError: the replicas do not start.
+        EngineUnavailable: the replicas do not start.
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
     deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
-    return serve.run(deployment.bind(), name=NAME, route_prefix=None)
+    try:
+        return serve.run(deployment.bind(), name=NAME, route_prefix=None)
+    except RuntimeError as error:
+        # Ray's message has the replica's reason in the middle of a traceback.
+        found = re.search(re.escape(START_FAILED) + "[^\n]*", str(error))
+        reason = found[0] if found else " ".join(str(error).split())[:_REASON_CHARACTERS]
+        raise EngineUnavailable(reason) from None
 
 
 def running_handle() -> "DeploymentHandle[Any] | None":
     """Return the handle of the running deployment; None if there is none. Blocks."""
     try:
         return serve.get_deployment_handle(DEPLOYMENT, app_name=NAME)
-    except RayServeException:
+    except (RayServeException, KeyError):
         return None
 
 

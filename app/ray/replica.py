@@ -26,6 +26,9 @@ from app.wiring.resources import Resources
 
 logger = logging.getLogger(__name__)
 
+#: First words of the error of a replica that cannot start.
+START_FAILED = "The engine replica could not start"
+
 #: Replicas on one machine and one HOME.
 _MOST = 1000
 
@@ -48,7 +51,7 @@ class EngineReplica:
         except Exception as error:  # noqa: BLE001 - told in words
             await self._stack.aclose()
             # Ray pickles what is raised here, and shows it to operators.
-            raise RuntimeError(f"The engine replica could not start: {_reason(error)}") from None
+            raise RuntimeError(f"{START_FAILED}: {_reason(error)}") from None
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer."""

@@ -1,0 +1,32 @@
+"""`tenora engines`: refusals before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Tenora
+
+
+@pytest.fixture
+def tenora(tmp_path: Path) -> Tenora:
+    return Tenora({"TENORA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("replicas", ["0", "3:2", "0:4", "a:b", "1:2:3", "-1", "1.5"])
+def test_a_range_of_replicas_must_be_valid(tenora: Tenora, replicas: str) -> None:
+    result = tenora("engines", "up", f"--replicas={replicas}", exit_code=2)
+    assert "Write MIN:MAX or a number" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "status", "demo"])
+def test_without_ray_a_sentence_names_the_extra(
+    tenora: Tenora, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    result = tenora("engines", command, exit_code=1)
+    assert "pip install 'tenora[ray]'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_down_without_replicas_says_so(tenora: Tenora) -> None:
+    assert "No engine replicas ran." in tenora("engines", "down").stderr

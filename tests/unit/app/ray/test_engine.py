@@ -1,0 +1,133 @@
+"""Engine port over a fleet: the state of several replicas, their events, and their loss."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.identity import VersionKey
+from app.domain.errors import AdapterLoadFailed, EngineUnavailable
+from app.engine.port import EngineEvent, SmokeResult
+from app.engine.status import EngineState, StatusReport
+from app.ray.engine import RayEngine
+from app.ray.snapshot import NO_REPORT, Snapshot, encode_snapshot
+from app.ray.transport import NoReplicas, ReplicaLost
+from app.ray.wire import encode_error, encode_smoke
+
+KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
+READY = replace(NO_REPORT, status=replace(NO_REPORT.status, state=EngineState.READY, slots=4, running=2))
+
+
+def snapshot(node: str, report: StatusReport = READY, *events: tuple[int, EngineEvent], process: str = "p") -> bytes:
+    return encode_snapshot(Snapshot(1, node, process, 7, report, events, ((len(events) + 1, 0.5),)))
+
+
+class Replicas:
+    """Transport with scripted answers: snapshots for each poll, and one result of a smoke check."""
+
+    def __init__(self, *polls: Sequence[bytes] | Exception) -> None:
+        self.polls = list(polls)
+        self.smoke: bytes | Exception = encode_smoke(SmokeResult(finite=True, has_effect=True))
+        self.closed = False
+
+    def answer(self, request: bytes, *, version: str | None) -> Any:
+        raise NotImplementedError
+
+    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
+        if isinstance(self.smoke, Exception):
+            raise self.smoke
+        return self.smoke
+
+    async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
+        poll = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
+        if isinstance(poll, Exception):
+            raise poll
+        return list(poll)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def started(replicas: Replicas, start_s: float = 60) -> RayEngine:
+    async def connect() -> Replicas:
+        return replicas
+
+    engine = RayEngine(connect, start_s=start_s)
+    await engine.start()
+    return engine
+
+
+async def test_the_state_is_the_sum_over_the_replicas() -> None:
+    replicas = Replicas([snapshot("a"), snapshot("b")])
+    engine = await started(replicas)
+    assert (engine.status().state, engine.status().slots, engine.status().running) == (EngineState.READY, 8, 4)
+    assert set(engine.nodes) == {"a", "b"}
+    await engine.check()
+    await engine.stop()
+    assert replicas.closed
+    with pytest.raises(EngineUnavailable):
+        await engine.smoke(KEY)
+
+
+async def test_the_start_waits_for_a_ready_replica() -> None:
+    engine = await started(Replicas(NoReplicas(), [snapshot("a", NO_REPORT)], [snapshot("a")]))
+    assert engine.status().state is EngineState.READY
+    await engine.stop()
+
+
+async def test_a_start_without_replicas_names_the_command() -> None:
+    with pytest.raises(EngineUnavailable, match=r"No engine replica runs\. Look at them with `tenora engines status`"):
+        await started(Replicas(NoReplicas()), start_s=-1)
+
+
+async def test_a_start_with_replicas_of_another_release_says_so() -> None:
+    with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
+        await started(Replicas([b'{"wire": 2}']), start_s=-1)
+
+
+async def test_listeners_get_each_event_once_and_none_from_before() -> None:
+    load, evict, fresh = EngineEvent("load", 1), EngineEvent("evict", 1), EngineEvent("load", 2)
+    old = snapshot("a", READY, (1, load))
+    new = snapshot("a", READY, (1, load), (5, evict))
+    engine = await started(Replicas([old]))
+    seen: list[EngineEvent] = []
+    engine.subscribe(seen.append)
+    for data in (new, new, old, snapshot("a", READY, (1, fresh), process="another")):
+        engine._note(engine_snapshot(data))
+    engine._note(engine_snapshot(snapshot("a", READY, (1, fresh), (2, fresh), (9, fresh), process="another")))
+    assert seen[0] == evict
+    assert seen.count(evict) == 1
+    assert load not in seen
+    await engine.stop()
+
+
+def engine_snapshot(data: bytes) -> Snapshot:
+    from app.ray.snapshot import decode_snapshot
+
+    return decode_snapshot(data)
+
+
+async def test_smoke_checks_bring_their_result_or_the_error_of_the_replica() -> None:
+    replicas = Replicas([snapshot("a")])
+    engine = await started(replicas)
+    assert await engine.smoke(KEY) == SmokeResult(finite=True, has_effect=True)
+    replicas.smoke = encode_error(AdapterLoadFailed("bad", version_id=1))
+    with pytest.raises(AdapterLoadFailed, match="bad"):
+        await engine.smoke(KEY)
+    for lost in (ReplicaLost(), NoReplicas(), b"", b"nonsense"):
+        replicas.smoke = lost
+        with pytest.raises(EngineUnavailable):
+            await engine.smoke(KEY)
+    await engine.stop()
+
+
+async def test_placement_is_left_to_the_replicas() -> None:
+    engine = await started(Replicas([snapshot("a")]))
+    engine.prefetch(KEY)
+    await engine.pin(KEY)
+    await engine.preload(KEY)
+    await engine.unpin(1)
+    await engine.unload(1)
+    assert not await engine.holds(1)
+    await engine.stop()
