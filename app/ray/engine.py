@@ -12,7 +12,7 @@ from app.engine.port import EngineRequest, Listener, SmokeResult
 from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.ray.calls import RayCall
 from app.ray.error_words import engine_lost
-from app.ray.snapshot import Snapshot, decode_snapshot, merged
+from app.ray.snapshot import Snapshot, decode_snapshot, encode_numbers, merged
 from app.ray.transport import NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Kind, WireError, decode_frame, decode_smoke, encode_key
 
@@ -25,15 +25,10 @@ _NOT_STARTED = "The server is not connected to its engine replicas yet. Try agai
 
 @dataclass(slots=True)
 class _Known:
-    """Last snapshot of a replica.
-
-    Attributes:
-        told: number of its last event or wait that the listeners got.
-    """
+    """Last snapshot of a replica."""
 
     snapshot: Snapshot
     heard_at: float
-    told: int = 0
 
 
 class RayEngine:
@@ -162,7 +157,8 @@ class RayEngine:
     async def _poll_once(self) -> None:
         problem = ""
         try:
-            for data in await self._connected.call_all("snapshot", b"", timeout_s=_STALE_S):
+            numbers = {known.snapshot.process: known.snapshot.number for known in self._known.values()}
+            for data in await self._connected.call_all("snapshot", encode_numbers(numbers), timeout_s=_STALE_S):
                 try:
                     self._note(decode_snapshot(data))
                 except WireError as error:
@@ -179,19 +175,11 @@ class RayEngine:
         self._report = merged([known.snapshot.report for known in self._known.values()])
 
     def _note(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and pass on the events that are new in it."""
-        known = self._known.get(snapshot.node)
-        is_new = known is None or known.snapshot.process != snapshot.process
-        numbers = [number for number, _ in (*snapshot.events, *snapshot.waits)]
-        newest = max(numbers, default=0)
-        # What happened before this gateway knew the replica is no news.
-        told = newest if is_new or known is None else known.told
-        for number, event in snapshot.events:
-            if number > told:
-                for listener in self._listeners:
-                    listener(event)
-        for number, seconds in snapshot.waits:
-            if number > told:
-                for wait_listener in self._wait_listeners:
-                    wait_listener(seconds)
-        self._known[snapshot.node] = _Known(snapshot, time.monotonic(), max(told, newest))
+        """Keep a snapshot, and pass on its events."""
+        for event in snapshot.events:
+            for listener in self._listeners:
+                listener(event)
+        for seconds in snapshot.waits:
+            for wait_listener in self._wait_listeners:
+                wait_listener(seconds)
+        self._known[snapshot.node] = _Known(snapshot, time.monotonic())

@@ -14,7 +14,7 @@ from app.domain.errors import EngineUnavailable, TenoraError
 from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
-from app.ray.snapshot import Recorder, Snapshot, encode_snapshot
+from app.ray.snapshot import Recorder, Snapshot, decode_number, encode_snapshot
 from app.ray.wire import WIRE_VERSION, WireError, decode_key, encode_error, encode_smoke
 from app.served_base import base_folder, base_name
 from app.services.deletion.version_guard import VersionGuard
@@ -77,17 +77,18 @@ class EngineReplica:
             logger.exception("A smoke check failed.")
             return encode_error(error)
 
-    async def snapshot(self, _argument: bytes) -> bytes:
-        """Return the state of the engine."""
-        recorder = self._recorder
+    async def snapshot(self, numbers: bytes) -> bytes:
+        """Return the state of the engine, and what has happened since the gateway's last question."""
+        recorder, known = self._recorder, decode_number(numbers, self._process)
         snapshot = Snapshot(
             wire=WIRE_VERSION,
             node=self._resources.node_id,
             process=self._process,
             pid=os.getpid(),
             report=self._node.engine.report(),
-            events=recorder.events(),
-            waits=recorder.waits(),
+            number=recorder.number,
+            events=recorder.events_after(known),
+            waits=recorder.waits_after(known),
         )
         return encode_snapshot(snapshot)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
@@ -35,8 +35,9 @@ class Snapshot:
         process: random id of its process.
         pid: id of its process on its machine.
         report: the engine's report.
-        events: its last events, each with a number that counts up.
-        waits: seconds that its last requests waited for admission, numbered alike.
+        number: events and waits that the process has counted.
+        events: events after the number that the gateway asked for.
+        waits: seconds that requests waited for admission, after the same number.
     """
 
     wire: int
@@ -44,8 +45,9 @@ class Snapshot:
     process: str
     pid: int
     report: StatusReport
-    events: tuple[tuple[int, EngineEvent], ...] = ()
-    waits: tuple[tuple[int, float], ...] = ()
+    number: int = 0
+    events: tuple[EngineEvent, ...] = ()
+    waits: tuple[float, ...] = ()
 
 
 _SNAPSHOT = TypeAdapter(Snapshot)
@@ -74,27 +76,43 @@ def decode_snapshot(data: bytes) -> Snapshot:
         raise WireError("A snapshot is not valid.") from None
 
 
+def encode_numbers(numbers: Mapping[str, int]) -> bytes:
+    """Encode a gateway's question: the number that it knows of each process."""
+    return json.dumps(numbers).encode()
+
+
+def decode_number(data: bytes, process: str) -> int | None:
+    """Return the number that a gateway knows of a process; None if it knows none."""
+    try:
+        number = json.loads(data)[process]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return number if type(number) is int else None
+
+
 class Recorder:
-    """Last events and waits of one engine, numbered."""
+    """Last events and waits of one engine, numbered together."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[int, EngineEvent]] = deque(maxlen=_KEPT)
         self._waits: deque[tuple[int, float]] = deque(maxlen=_KEPT)
-        self._number = 0
+        self.number = 0
 
     def note(self, event: EngineEvent) -> None:
-        self._number += 1
-        self._events.append((self._number, event))
+        self.number += 1
+        self._events.append((self.number, event))
 
     def waited(self, seconds: float) -> None:
-        self._number += 1
-        self._waits.append((self._number, seconds))
+        self.number += 1
+        self._waits.append((self.number, seconds))
 
-    def events(self) -> tuple[tuple[int, EngineEvent], ...]:
-        return tuple(self._events)
+    def events_after(self, number: int | None) -> tuple[EngineEvent, ...]:
+        """Return later events; none for a gateway that has just met this process."""
+        return () if number is None else tuple(event for own, event in self._events if own > number)
 
-    def waits(self) -> tuple[tuple[int, float], ...]:
-        return tuple(self._waits)
+    def waits_after(self, number: int | None) -> tuple[float, ...]:
+        """Return later waits; none for a gateway that has just met this process."""
+        return () if number is None else tuple(seconds for own, seconds in self._waits if own > number)
 
 
 #: Report of a fleet without replicas.

@@ -62,10 +62,11 @@ def replicas(home: Path, base: Path, settings: dict[str, Any]) -> Iterator[None]
             subprocess.run([TENORA, "engines", "down"], env=environment(home, base, **settings), check=True)
             assert process.wait(60) == 0
         finally:
-            left = processes_of(home)
+            _, left = psutil.wait_procs(processes_of(home), timeout=30)
             for one in (process, *left):
                 with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
                     one.kill()
+            process.wait(30)
         assert left == []
 
 

@@ -19,8 +19,8 @@ KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
 READY = replace(NO_REPORT, status=replace(NO_REPORT.status, state=EngineState.READY, slots=4, running=2))
 
 
-def snapshot(node: str, report: StatusReport = READY, *events: tuple[int, EngineEvent], process: str = "p") -> bytes:
-    return encode_snapshot(Snapshot(1, node, process, 7, report, events, ((len(events) + 1, 0.5),)))
+def snapshot(node: str, report: StatusReport = READY, *events: EngineEvent, number: int = 0) -> bytes:
+    return encode_snapshot(Snapshot(1, node, f"process-{node}", 7, report, number, events, (0.5,)))
 
 
 class Replicas:
@@ -30,6 +30,10 @@ class Replicas:
         self.polls = list(polls)
         self.smoke: bytes | Exception = encode_smoke(SmokeResult(finite=True, has_effect=True))
         self.closed = False
+        self.questions: list[bytes] = []
+
+    async def connect(self) -> "Replicas":
+        return self
 
     def answer(self, request: bytes, *, version: str | None) -> Any:
         raise NotImplementedError
@@ -40,6 +44,7 @@ class Replicas:
         return self.smoke
 
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
+        self.questions.append(argument)
         poll = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
         if isinstance(poll, Exception):
             raise poll
@@ -50,10 +55,7 @@ class Replicas:
 
 
 async def started(replicas: Replicas, start_s: float = 60) -> RayEngine:
-    async def connect() -> Replicas:
-        return replicas
-
-    engine = RayEngine(connect, start_s=start_s)
+    engine = RayEngine(replicas.connect, start_s=start_s)
     await engine.start()
     return engine
 
@@ -86,26 +88,19 @@ async def test_a_start_with_replicas_of_another_release_says_so() -> None:
         await started(Replicas([b'{"wire": 2}']), start_s=-1)
 
 
-async def test_listeners_get_each_event_once_and_none_from_before() -> None:
-    load, evict, fresh = EngineEvent("load", 1), EngineEvent("evict", 1), EngineEvent("load", 2)
-    old = snapshot("a", READY, (1, load))
-    new = snapshot("a", READY, (1, load), (5, evict))
-    engine = await started(Replicas([old]))
+async def test_listeners_get_the_events_since_the_last_question() -> None:
+    load, evict = EngineEvent("load", 1), EngineEvent("evict", 1)
+    replicas = Replicas([snapshot("a", NO_REPORT, number=3)], [snapshot("a", READY, load, evict, number=5)])
+    engine = RayEngine(replicas.connect, start_s=60)
     seen: list[EngineEvent] = []
+    waits: list[float] = []
     engine.subscribe(seen.append)
-    for data in (new, new, old, snapshot("a", READY, (1, fresh), process="another")):
-        engine._note(engine_snapshot(data))
-    engine._note(engine_snapshot(snapshot("a", READY, (1, fresh), (2, fresh), (9, fresh), process="another")))
-    assert seen[0] == evict
-    assert seen.count(evict) == 1
-    assert load not in seen
+    engine.watch_waits(waits.append)
+    await engine.start()
+    assert seen == [load, evict]
+    assert waits == [0.5, 0.5]
+    assert replicas.questions == [b"{}", b'{"process-a": 3}']
     await engine.stop()
-
-
-def engine_snapshot(data: bytes) -> Snapshot:
-    from app.ray.snapshot import decode_snapshot
-
-    return decode_snapshot(data)
 
 
 async def test_smoke_checks_bring_their_result_or_the_error_of_the_replica() -> None:

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from app.engine.port import EngineEvent
 from app.engine.status import EngineState, KernelChecks, StatusReport, TenantQueue, TierStats, VersionResidency
-from app.ray.snapshot import NO_REPORT, Recorder, Snapshot, decode_snapshot, encode_snapshot, merged
+from app.ray.snapshot import (
+    NO_REPORT,
+    Recorder,
+    Snapshot,
+    decode_number,
+    decode_snapshot,
+    encode_numbers,
+    encode_snapshot,
+    merged,
+)
 from app.ray.wire import OtherWireVersion, WireError
 
 COUNTS = st.integers(0, 10**6)
@@ -46,8 +55,9 @@ SNAPSHOTS = st.builds(
     st.text("0123456789abcdef"),
     COUNTS,
     REPORTS,
-    st.lists(st.tuples(COUNTS, EVENTS), max_size=3).map(tuple),
-    st.lists(st.tuples(COUNTS, st.floats(0, 100)), max_size=3).map(tuple),
+    COUNTS,
+    st.lists(EVENTS, max_size=3).map(tuple),
+    st.lists(st.floats(0, 100), max_size=3).map(tuple),
 )
 
 
@@ -85,10 +95,24 @@ def test_without_replicas_the_fleet_is_starting() -> None:
     assert merged([]).status.state is EngineState.STARTING
 
 
-def test_the_recorder_numbers_events_and_waits_together() -> None:
+def test_the_recorder_gives_each_event_and_wait_once() -> None:
     recorder = Recorder()
-    recorder.note(EngineEvent("load", 1))
+    load, evict = EngineEvent("load", 1), EngineEvent("evict", 1)
+    recorder.note(load)
     recorder.waited(0.5)
-    recorder.note(EngineEvent("evict", 1))
-    assert [number for number, _ in recorder.events()] == [1, 3]
-    assert recorder.waits() == ((2, 0.5),)
+    assert (recorder.events_after(None), recorder.waits_after(None)) == ((), ())
+    known = recorder.number
+    recorder.note(evict)
+    recorder.waited(0.75)
+    assert (recorder.events_after(known), recorder.waits_after(known)) == ((evict,), (0.75,))
+    assert recorder.events_after(0) == (load, evict)
+    assert recorder.events_after(recorder.number) == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"p": "1"}', b'{"p": true}', b'{"q": 1}', b"\xff"])
+def test_a_process_that_the_gateway_does_not_know_has_no_number(data: bytes) -> None:
+    assert decode_number(data, "p") is None
+
+
+def test_the_number_of_a_known_process_is_read() -> None:
+    assert decode_number(encode_numbers({"p": 7, "q": 1}), "p") == 7
