@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ def run_demo(settings: Settings) -> None:
     command, environment = str(Path(sys.executable).parent / "tenora"), _environment(settings)
     note("Starting two engine replicas. This takes about a minute.")
     # A Ctrl-C of the terminal must reach the server first, so that its last requests are answered.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     engines = subprocess.Popen(
         [command, "engines", "up", "--replicas", _REPLICAS], env=environment, start_new_session=True
     )
@@ -44,13 +46,20 @@ def run_demo(settings: Settings) -> None:
             if engines.poll() is not None or time.monotonic() > ends:
                 fail("The engine replicas could not start. The lines above have the reason.")
             time.sleep(_POLL_S)
-        server = [command, "server", "serve", "--demo", "--port", str(settings.port)]
-        subprocess.run(server, env=environment | {"TENORA_RAY__ADDRESS": "local"}, check=False)
-    except KeyboardInterrupt:
-        pass
+        serve = [command, "server", "serve", "--demo", "--port", str(settings.port)]
+        _run(serve, environment | {"TENORA_RAY__ADDRESS": "local"})
     finally:
         engines.terminate()
         engines.wait(_STOP_S)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    """Run the server to its end. A signal to this process ends the server first."""
+    with subprocess.Popen(command, env=environment) as server:
+        # The terminal sends SIGINT to the server as well.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+        server.wait()
 
 
 def _environment(settings: Settings) -> dict[str, str]:

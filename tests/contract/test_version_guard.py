@@ -62,7 +62,7 @@ async def test_a_request_held_until_after_the_deletion_loads_nothing(
     assert await replica.has(version) == (False, False)
 
 
-async def test_a_deletion_waits_for_a_request_that_has_passed_the_guard(
+async def test_a_deletion_waits_for_a_request_past_the_guard(
     gateway: Place, replica: Place, version: Version, guard: VersionGuard
 ) -> None:
     async with guard.request(version.key):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from app.demo.train import Demo
-from tests.e2e.test_deletion import unlike_any_other
+from tests.support.distinct_adapter import unlike_any_other
 from tests.support.postgres import running_postgres
 from tests.support.server import START_S, TENORA, Server, environment, processes_of, serving, set_up, together, until
 from tests.support.server_fixtures import SLOTS

@@ -65,7 +65,7 @@ async def test_an_empty_stream_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("lost_after", [0, 1])
-async def test_a_replica_lost_before_the_first_byte_is_retried_at_another(lost_after: int) -> None:
+async def test_a_replica_lost_before_the_first_byte_is_replaced(lost_after: int) -> None:
     engines = ScriptedEngine(*EVENTS), ScriptedEngine(*EVENTS)
     fleet = Fleet(*map(answering, engines))
     fleet.losses = [lost_after]
@@ -90,7 +90,7 @@ async def test_a_retry_after_the_deadline_is_refused() -> None:
 
 
 @pytest.mark.parametrize("told", [1, 2, 3])
-async def test_a_stream_cut_after_the_first_byte_ends_in_one_error_event(told: int) -> None:
+async def test_a_stream_cut_after_that_ends_in_one_error_event(told: int) -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
     fleet.losses = [1 + told]
     call = RayCall(REQUEST, fleet)
@@ -150,7 +150,7 @@ async def test_an_error_in_mid_stream_is_one_event_with_the_usage() -> None:
     assert call.outcome.usage.output_tokens == 3
 
 
-async def test_closing_a_stream_aborts_the_request_and_brings_its_outcome() -> None:
+async def test_closing_a_stream_aborts_it_and_brings_its_outcome() -> None:
     engine = ScriptedEngine(*EVENTS[:2])
     engine.endless = True
     replica = answering(engine)

@@ -103,7 +103,7 @@ async def test_listeners_get_the_events_since_the_last_question() -> None:
     await engine.stop()
 
 
-async def test_smoke_checks_bring_their_result_or_the_error_of_the_replica() -> None:
+async def test_smoke_checks_bring_their_result_or_error() -> None:
     replicas = Replicas([snapshot("a")])
     engine = await started(replicas)
     assert await engine.smoke(KEY) == SmokeResult(finite=True, has_effect=True)

@@ -72,7 +72,7 @@ def test_hostile_snapshots_are_refused(data: bytes) -> None:
         decode_snapshot(data)
 
 
-def test_a_snapshot_of_another_release_is_refused_with_a_sentence() -> None:
+def test_a_snapshot_of_another_release_is_refused() -> None:
     with pytest.raises(OtherWireVersion, match="same release"):
         decode_snapshot(b'{"wire": 2}')
 

@@ -119,18 +119,18 @@ def test_an_error_outside_the_port_loses_its_text(error: Exception) -> None:
     assert isinstance(wire.decode_frame(data).value, ReplicaFailed)
 
 
-def test_an_error_with_a_code_of_another_release_is_a_failed_replica() -> None:
+def test_an_unknown_code_is_a_failed_replica() -> None:
     assert isinstance(error_of({"code": "brand_new", "message": "x"}), ReplicaFailed)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", True, None, 1.5, [1]])
-def test_a_message_of_another_wire_version_is_refused_with_a_sentence(version: object) -> None:
+def test_a_message_of_another_version_is_refused_with_a_sentence(version: object) -> None:
     message = json.dumps({"wire": version, "fields": {}}).encode()
     with pytest.raises(OtherWireVersion, match="Run the same release of Tenora on gateways and engine replicas"):
         wire.decode_request(message)
 
 
-def test_a_greeting_of_another_wire_version_is_refused_with_a_sentence() -> None:
+def test_a_greeting_of_another_version_is_refused() -> None:
     with pytest.raises(OtherWireVersion, match="wire version 7, and this side 1"):
         wire.decode_frame(HELLO[:1] + b"7")
 
