@@ -192,8 +192,21 @@ class BatchSettings(BaseModel):
     file_days: float = Field(
         30, gt=0, le=3650, description="Days after which a file expires if its creator chooses no other time"
     )
+    batch_days: float = Field(
+        30,
+        gt=0,
+        le=3650,
+        description="Days that a batch is kept after its end at least. It stays longer while one of its files is kept.",
+    )
     weight: float = Field(
         0.01, gt=0, le=1, description="Weight of a tenant's batches in the engine's queue, relative to its requests"
+    )
+    window_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of the engine's window that lines may take while the server also gets other requests. After "
+        "10 seconds without any, lines may take all of it.",
     )
     node_lost_s: float = Field(
         30, ge=5, description="Seconds without a heartbeat after which another server takes over a server's lines"

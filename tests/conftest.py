@@ -4,6 +4,7 @@ The expensive fixtures are created once a run, and only if a test uses them. Tes
 ``slow``: docs/architecture.md describes them.
 """
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ __all__ = ["keys", "reference", "server", "trained_demo"]
 SLOW = {"clients", "debian", "faults", "fuzz"}
 #: Chapters whose tests start servers.
 SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+
+# A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test may fail because a machine is slow. Other options of the active profile stay, as on CI.
 settings.register_profile("untimed", settings(deadline=None))

@@ -22,7 +22,7 @@ from app.support.home import exclusive
 from tenora_client.answers import read
 from tenora_client.atomic_files import new_file
 from tenora_client.batches.service import Backend, BatchService
-from tenora_client.cli.output import USAGE, fail, note
+from tenora_client.cli.output import USAGE, fail, messages_on, note
 from tenora_client.errors import Refused, refusal
 from tenora_client.progress import OnProgress, Progress
 from tenora_client.types import Batch, File
@@ -85,7 +85,10 @@ def _adjusted(settings: Settings) -> Settings:
 
 @contextmanager
 def _logged(settings: Settings) -> Iterator[None]:
-    """Send the log of this process and of the engine to a file, so that the terminal shows the progress only."""
+    """Send the log of this process and of the engine to a file, so that the terminal shows the progress only.
+
+    The file becomes standard error: libraries log there at their import, by handlers that nothing here knows.
+    """
     import logging.config
 
     from app.engine.vllm.worker.fork_server import start_ahead
@@ -95,23 +98,20 @@ def _logged(settings: Settings) -> Iterator[None]:
     terminal, before = os.dup(2), sys.stderr
     os.dup2(log, 2)
     os.close(log)
+    sys.stderr = sys.__stderr__
     config = log_config(settings.log, os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
     try:
-        # The engine's processes have the file as standard error; so has this process's log.
-        config["handlers"]["stderr"]["stream"] = "ext://sys.stderr"
+        # The engine's processes inherit the file.
+        config["handlers"]["stderr"]["stream"] = "ext://sys.__stderr__"
         os.environ.update(shared_with_vllm(config, settings.home, os.environ))
         start_ahead()
-        logging.config.dictConfig({**config, "handlers": {"stderr": {**config["handlers"]["stderr"], **_FILE}}})
-        with os.fdopen(os.dup(terminal), "w", buffering=1) as shown:
-            sys.stderr = shown
+        logging.config.dictConfig(config)
+        with os.fdopen(os.dup(terminal), "w", buffering=1) as shown, messages_on(shown):
             yield
     finally:
         sys.stderr = before
         os.dup2(terminal, 2)
         os.close(terminal)
-
-
-_FILE = {"stream": "ext://sys.__stderr__"}
 
 
 class _Server:

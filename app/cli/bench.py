@@ -203,7 +203,13 @@ def batch(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of adapters and lines")] = 2026,
     quick: Quick = False,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the JSON result (default: a new one below HOME/bench). If it exists, its rounds are kept, "
+            "and only missing ones are measured"
+        ),
+    ] = None,
     base: Base = None,
 ) -> None:
     """Compare a batch over many adapters with concurrent clients, LLM.generate and vllm run-batch."""

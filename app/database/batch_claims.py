@@ -1,72 +1,17 @@
 """Claims of chunks: leases of the servers that run them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.batch_chunks import chunk_of
-from app.database.batches import batch_of
-from app.database.tables import batch_chunks, batches, keys, tenants
-from app.domain.access import Caller, Scope
-from app.domain.batches import Batch, BatchState, Chunk, ChunkState
-from app.domain.limits.limits import Limits
-from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.database.batch_tables import UNFINISHED_CHUNK
+from app.database.tables import batch_chunks, batches
+from app.domain.batches import BatchState, Chunk, ChunkState
 from app.scheduling.batch_turns import FreeChunks
-
-#: States in which the servers have work with a batch.
-_WORKED_ON = (BatchState.IN_PROGRESS, BatchState.FINALIZING, BatchState.CANCELLING)
-#: ``created_by`` of batches that the command line created without a key.
-_NO_KEY = "cli"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBatch:
-    """A batch that runs, is being cancelled or finalized, with the rights under which its lines run.
-
-    Attributes:
-        caller: the key that created it, whether or not the key has expired.
-        key_revoked: whether the key was revoked or no longer exists.
-        tenant_disabled: whether the tenant is disabled at present.
-        tenant_deleted: whether the tenant was deleted.
-    """
-
-    batch: Batch
-    caller: Caller
-    key_revoked: bool
-    tenant_disabled: bool
-    tenant_deleted: bool
-
-    @property
-    def slug(self) -> str:
-        """Slug of the tenant."""
-        return self.caller.tenant_slug or ""
-
-
-async def open_batches(connection: AsyncConnection) -> list[OpenBatch]:
-    """List all batches that run, are being cancelled or finalized, oldest first."""
-    statement = (
-        select(
-            batches,
-            tenants.c.slug,
-            tenants.c.salt,
-            tenants.c.weight,
-            tenants.c.limits,
-            tenants.c.disabled,
-            tenants.c.deleted_at.label("tenant_deleted_at"),
-            keys.c.id.label("key_id"),
-            keys.c.restrictions,
-            keys.c.revoked_at,
-        )
-        .join_from(batches, tenants, batches.c.tenant_id == tenants.c.id)
-        .join(keys, and_(keys.c.id == batches.c.created_by, keys.c.tenant_id == batches.c.tenant_id), isouter=True)
-        .where(batches.c.state.in_(_WORKED_ON))
-        .order_by(batches.c.created_at, batches.c.id)
-    )
-    return [_open_batch(row) for row in await connection.execute(statement)]
 
 
 async def free_chunks(
@@ -78,7 +23,7 @@ async def free_chunks(
     first = func.min(batch_chunks.c.number)
     statement = (
         select(batch_chunks.c.batch_id, batch_chunks.c.version_id, first.label("first"), func.count().label("chunks"))
-        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), _free(node, now))
+        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), UNFINISHED_CHUNK, _free(node, now))
         .group_by(batch_chunks.c.batch_id, batch_chunks.c.version_id)
         .order_by(batch_chunks.c.batch_id, first)
     )
@@ -93,7 +38,8 @@ async def claim(
     statement = (
         select(batch_chunks)
         .join(batches, batch_chunks.c.batch_id == batches.c.id)
-        .where(batches.c.state == BatchState.IN_PROGRESS, batch_chunks.c.batch_id == batch_id, _free(node, now))
+        .where(batches.c.state == BatchState.IN_PROGRESS, batch_chunks.c.batch_id == batch_id)
+        .where(UNFINISHED_CHUNK, _free(node, now))
         .where(batch_chunks.c.version_id.is_(None) if version_id is None else batch_chunks.c.version_id == version_id)
         .order_by(batch_chunks.c.number)
         .limit(1)
@@ -135,7 +81,7 @@ async def is_run(connection: AsyncConnection, batch_id: str, now: datetime) -> b
 
 async def is_done(connection: AsyncConnection, batch_id: str, number: int) -> bool:
     """Return whether a chunk is done, or gone with its batch."""
-    statement = select(batch_chunks.c.number).where(*_is(batch_id, number), batch_chunks.c.state != ChunkState.DONE)
+    statement = select(batch_chunks.c.number).where(*_is(batch_id, number), UNFINISHED_CHUNK)
     return (await connection.scalar(statement)) is None
 
 
@@ -143,23 +89,11 @@ async def unfinished_chunks(connection: AsyncConnection, batch_id: str, *, limit
     """List the first chunks of a batch that are not done, by number."""
     statement = (
         select(batch_chunks)
-        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.state != ChunkState.DONE)
+        .where(batch_chunks.c.batch_id == batch_id, UNFINISHED_CHUNK)
         .order_by(batch_chunks.c.number)
         .limit(limit)
     )
     return [chunk_of(row) for row in await connection.execute(statement)]
-
-
-async def batches_without_open_chunks(connection: AsyncConnection, batch_ids: Collection[str]) -> set[str]:
-    """Return those of the batches whose chunks are all done."""
-    if not batch_ids:
-        return set()
-    statement = (
-        select(batch_chunks.c.batch_id)
-        .where(batch_chunks.c.batch_id.in_(sorted(batch_ids)), batch_chunks.c.state != ChunkState.DONE)
-        .distinct()
-    )
-    return set(batch_ids) - set(await connection.scalars(statement))
 
 
 async def segments_of(connection: AsyncConnection, batch_id: str) -> list[tuple[int, str]]:
@@ -172,8 +106,14 @@ async def segments_of(connection: AsyncConnection, batch_id: str) -> list[tuple[
     return [(row.number, row.segment) for row in await connection.execute(statement)]
 
 
-async def ended_with_segments(connection: AsyncConnection, *, limit: int) -> list[tuple[str, int, str | None]]:
-    """List batch, number and blob of chunks whose batch is final: their bytes are in its files."""
+async def ended_with_segments(
+    connection: AsyncConnection, batch_id: str | None, *, limit: int
+) -> list[tuple[str, int, str | None]]:
+    """List batch, number and blob of chunks whose batch is final: their bytes are in its files.
+
+    Args:
+        batch_id: only of this batch; None: of all.
+    """
     final = [state for state in BatchState if state.final]
     statement = (
         select(batch_chunks.c.batch_id, batch_chunks.c.number, batch_chunks.c.segment)
@@ -182,6 +122,8 @@ async def ended_with_segments(connection: AsyncConnection, *, limit: int) -> lis
         .order_by(batch_chunks.c.batch_id, batch_chunks.c.number)
         .limit(limit)
     )
+    if batch_id is not None:
+        statement = statement.where(batch_chunks.c.batch_id == batch_id)
     return [(row.batch_id, row.number, row.segment) for row in await connection.execute(statement)]
 
 
@@ -189,28 +131,6 @@ async def forget_chunks(connection: AsyncConnection, chunks: Sequence[tuple[str,
     """Delete chunks whose blobs are gone."""
     for batch_id, number in chunks:
         await connection.execute(delete(batch_chunks).where(*_is(batch_id, number)))
-
-
-def _open_batch(row: Row[Any]) -> OpenBatch:
-    batch = batch_of(row)
-    keyless = batch.created_by == _NO_KEY
-    caller = Caller(
-        batch.created_by,
-        batch.tenant_id,
-        row.slug,
-        frozenset({Scope.INFERENCE}),
-        row.salt,
-        weight=row.weight,
-        limits=Limits.of(row.limits or {}),
-        restrictions=UNRESTRICTED if row.restrictions is None else Restrictions.of(row.restrictions),
-    )
-    return OpenBatch(
-        batch,
-        caller,
-        key_revoked=not keyless and (row.key_id is None or row.revoked_at is not None),
-        tenant_disabled=bool(row.disabled),
-        tenant_deleted=row.tenant_deleted_at is not None,
-    )
 
 
 def _free(node: str, now: datetime) -> ColumnElement[bool]:

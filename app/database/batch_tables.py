@@ -1,10 +1,13 @@
 """Tables of files and batches. All ids are random and made by this server."""
 
+from collections.abc import Iterable
+
 from sqlalchemy import (
     JSON,
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -12,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     column,
+    literal_column,
     text,
 )
 from sqlalchemy.types import BigInteger
@@ -36,7 +40,7 @@ files = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("created_by", String(16), nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
-    Column("deleted_at", UtcDateTime),
+    Column("deleted_at", UtcDateTime, index=True),
 )
 
 file_uploads = Table(
@@ -51,7 +55,7 @@ file_uploads = Table(
     Column("bytes", BigInteger, nullable=False),
     # Seconds from the file's creation to its expiry.
     Column("lifetime_s", Integer, nullable=False),
-    Column("file_id", ForeignKey("files.id")),
+    Column("file_id", ForeignKey("files.id"), index=True),
     Column("created_at", UtcDateTime, nullable=False),
     Column("created_by", String(16), nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
@@ -68,6 +72,11 @@ file_parts = Table(
     Column("created_at", UtcDateTime, nullable=False),
 )
 
+
+def _literals(states: Iterable[str]) -> list[ColumnElement[str]]:
+    return [literal_column(f"'{state}'") for state in states]
+
+
 batches = Table(
     "batches",
     metadata,
@@ -76,8 +85,8 @@ batches = Table(
     Column("state", String(16), nullable=False, index=True),
     Column("endpoint", String(64), nullable=False),
     Column("input_file_id", ForeignKey("files.id"), nullable=False, index=True),
-    Column("output_file_id", ForeignKey("files.id")),
-    Column("error_file_id", ForeignKey("files.id")),
+    Column("output_file_id", ForeignKey("files.id"), index=True),
+    Column("error_file_id", ForeignKey("files.id"), index=True),
     # As the caller wrote it, such as 24h.
     Column("completion_window", String(8), nullable=False),
     # model: default of lines; width: most lines at once. See app/domain/batches.py.
@@ -114,8 +123,23 @@ batches = Table(
     Column("expired_at", UtcDateTime),
     Column("cancelling_at", UtcDateTime),
     Column("cancelled_at", UtcDateTime),
+    # Time of the final state.
+    Column("ended_at", UtcDateTime, index=True),
+    # Time at which retention hid the batch; the row stays for some days, as a position in lists.
+    Column("deleted_at", UtcDateTime, index=True),
     CheckConstraint(column("state").in_([state.value for state in BatchState]), name="state"),
     Index("ix_batches_tenant_id_created_at", "tenant_id", "created_at"),
+)
+
+# In literals, because a partial index serves no condition with parameters.
+UNFINISHED_BATCH = batches.c.state.in_(_literals(state.value for state in BatchState if not state.final))
+# The servers read it every second; it does not grow with batches that have ended.
+Index(
+    "ix_batches_unfinished",
+    batches.c.created_at,
+    batches.c.id,
+    sqlite_where=UNFINISHED_BATCH,
+    postgresql_where=UNFINISHED_BATCH,
 )
 
 # At most 256 lines of one version.
@@ -137,6 +161,15 @@ batch_chunks = Table(
     Column("segment", String(64), index=True),
     CheckConstraint(column("state").in_([state.value for state in ChunkState]), name="state"),
     Index("ix_batch_chunks_state_leased_until", "state", "leased_until"),
+)
+
+UNFINISHED_CHUNK = batch_chunks.c.state != _literals([ChunkState.DONE.value])[0]
+Index(
+    "ix_batch_chunks_unfinished",
+    batch_chunks.c.batch_id,
+    batch_chunks.c.number,
+    sqlite_where=UNFINISHED_CHUNK,
+    postgresql_where=UNFINISHED_CHUNK,
 )
 
 # Results of chunks that are not done yet.

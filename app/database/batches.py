@@ -1,6 +1,6 @@
 """Batches in the registry."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -8,11 +8,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.batch_tables import UNFINISHED_BATCH
 from app.database.tables import batches, tenants
 from app.domain.batches import Batch, BatchOptions, BatchState, BatchUsage, Cause, Quote
 from app.domain.money import UNIT
 
-_OPEN = batches.c.state.in_([state for state in BatchState if not state.final])
+_KEPT = batches.c.deleted_at.is_(None)
+_AT_ONCE = 500
 _TIMES = {state: batches.c[f"{state.value}_at"] for state in BatchState if state is not BatchState.VALIDATING}
 
 
@@ -55,19 +57,42 @@ async def insert_batch(connection: AsyncConnection, batch: Batch) -> None:
 async def find_batch(
     connection: AsyncConnection, batch_id: str, *, tenant_id: int | None = None, lock: bool = False
 ) -> Batch | None:
-    """Find a batch.
+    """Find a batch that retention has not removed.
 
     Args:
         tenant_id: only a batch of this tenant; None for any.
         lock: lock its row until the transaction ends.
     """
-    statement = select(batches).where(batches.c.id == batch_id)
+    statement = select(batches).where(batches.c.id == batch_id, _KEPT)
     if tenant_id is not None:
         statement = statement.where(batches.c.tenant_id == tenant_id)
     if lock:
         statement = statement.with_for_update()
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else batch_of(row)
+
+
+async def find_cursor(connection: AsyncConnection, batch_id: str, *, tenant_id: int | None = None) -> Cursor | None:
+    """Find the position of a batch in a list. Retention may have removed the batch lately.
+
+    Args:
+        tenant_id: only a batch of this tenant; None for any.
+    """
+    statement = select(batches.c.created_at, batches.c.id).where(batches.c.id == batch_id)
+    if tenant_id is not None:
+        statement = statement.where(batches.c.tenant_id == tenant_id)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else Cursor(row.created_at, row.id)
+
+
+async def find_batches(connection: AsyncConnection, batch_ids: Sequence[str]) -> dict[str, Batch]:
+    """Return batches by id."""
+    found: dict[str, Batch] = {}
+    for start in range(0, len(batch_ids), _AT_ONCE):
+        some = batch_ids[start : start + _AT_ONCE]
+        rows = await connection.execute(select(batches).where(batches.c.id.in_(some)))
+        found.update((row.id, batch_of(row)) for row in rows)
+    return found
 
 
 async def list_batches(
@@ -86,6 +111,7 @@ async def list_batches(
         after: only batches that follow this one.
     """
     statement = select(batches, tenants.c.slug).join_from(batches, tenants, batches.c.tenant_id == tenants.c.id)
+    statement = statement.where(_KEPT)
     if tenant_id is not None:
         statement = statement.where(batches.c.tenant_id == tenant_id)
     if states:
@@ -99,14 +125,16 @@ async def list_batches(
 async def waiting_of(connection: AsyncConnection, tenant_id: int) -> Waiting:
     """Count a tenant's unfinished batches and their lines without a result."""
     without_result = func.sum(batches.c.total - batches.c.completed - batches.c.failed)
-    statement = select(func.count(), without_result).where(batches.c.tenant_id == tenant_id, _OPEN)
+    statement = select(func.count(), without_result).where(batches.c.tenant_id == tenant_id, UNFINISHED_BATCH)
     count, lines = (await connection.execute(statement)).one()
     return Waiting(int(count), int(lines or 0))
 
 
 async def unfinished_of_key(connection: AsyncConnection, key_id: str) -> list[Batch]:
     """List the unfinished batches that a key created, by id, and lock their rows until the transaction ends."""
-    statement = select(batches).where(batches.c.created_by == key_id, _OPEN).order_by(batches.c.id).with_for_update()
+    statement = (
+        select(batches).where(batches.c.created_by == key_id, UNFINISHED_BATCH).order_by(batches.c.id).with_for_update()
+    )
     return [batch_of(row) for row in await connection.execute(statement)]
 
 
@@ -129,11 +157,10 @@ async def set_state(
     conditions = [batches.c.id == batch_id, batches.c.state.in_(list(expected))]
     if node is not None:
         conditions.append(batches.c.node == node)
-    statement = (
-        update(batches)
-        .where(*conditions)
-        .values({"state": state, f"{state.value}_at": at, "node": None, "leased_until": None, **(values or {})})
-    )
+    changes = {"state": state, f"{state.value}_at": at, "node": None, "leased_until": None, **(values or {})}
+    if state.final:
+        changes["ended_at"] = at
+    statement = update(batches).where(*conditions).values(changes)
     return (await connection.execute(statement)).rowcount == 1
 
 
@@ -179,7 +206,7 @@ async def release_leases(connection: AsyncConnection, node: str) -> int:
 async def set_blocked(connection: AsyncConnection, batch_id: str, blocked: Cause | None) -> None:
     """Set why no line of an unfinished batch runs at present."""
     value = None if blocked is None else asdict(blocked)
-    await connection.execute(update(batches).where(batches.c.id == batch_id, _OPEN).values(blocked=value))
+    await connection.execute(update(batches).where(batches.c.id == batch_id, UNFINISHED_BATCH).values(blocked=value))
 
 
 def quote_values(quote: Quote) -> dict[str, Any]:
@@ -204,8 +231,8 @@ def batch_of(row: Row[Any]) -> Batch:
         output_lifetime_s=row.output_lifetime_s,
         errors=row.errors,
         quote=_quote(row.quote),
-        blocked=_cause(row.blocked),
-        reason=_cause(row.reason),
+        blocked=cause_of_row(row.blocked),
+        reason=cause_of_row(row.reason),
         total=row.total,
         completed=row.completed,
         failed=row.failed,
@@ -234,5 +261,6 @@ def _quote(stored: Mapping[str, Any] | None) -> Quote | None:
     return None if stored is None else Quote(**{**stored, "most_cost": int(stored["most_cost"])})
 
 
-def _cause(stored: Mapping[str, Any] | None) -> Cause | None:
+def cause_of_row(stored: Mapping[str, Any] | None) -> Cause | None:
+    """Parse a column with a cause."""
     return None if stored is None else Cause(**stored)

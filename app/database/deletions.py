@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, insert, or_, select, update
+from sqlalchemy import Row, Select, Text, and_, cast, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database.tables import deletion_nodes, deletions
+from app.database.tables import deletion_nodes, deletions, files
 from app.domain.deletions import BlobFate, DeletedVersion, Deletion, NodeFate
 
 _UNFINISHED = deletions.c.finished_at.is_(None)
@@ -146,6 +146,23 @@ async def unfinished_blobs(connection: AsyncConnection) -> list[dict[str, BlobFa
     """List the blob fates of every unfinished deletion that has reached the blobs."""
     statement = select(deletions.c.blobs).where(_UNFINISHED, deletions.c.blobs.is_not(None))
     return [_blobs(raw) for raw in await connection.scalars(statement)]
+
+
+async def forget_of_files(connection: AsyncConnection, *, before: datetime, limit: int) -> int:
+    """Delete deletions that finished before a moment and removed no versions; return their number.
+
+    They are those of files, parts and unused blobs. A deletion stays while the row of its file does, which it proves.
+    """
+    of_file = exists().where(files.c.id == deletions.c.file_id)
+    statement = (
+        select(deletions.c.id)
+        .where(deletions.c.finished_at < before, cast(deletions.c.versions, Text) == "[]", ~of_file)
+        .order_by(deletions.c.finished_at)
+        .limit(limit)
+    )
+    old = list(await connection.scalars(statement))
+    await connection.execute(delete(deletion_nodes).where(deletion_nodes.c.deletion_id.in_(old)))
+    return (await connection.execute(delete(deletions).where(deletions.c.id.in_(old)))).rowcount
 
 
 async def _select(connection: AsyncConnection, statement: Select[Any]) -> list[Deletion]:

@@ -104,11 +104,11 @@ async def delete_parts(connection: AsyncConnection, upload_id: str) -> Sequence[
     return found
 
 
-async def forget_uploads(connection: AsyncConnection, *, before: datetime) -> int:
+async def forget_uploads(connection: AsyncConnection, *, before: datetime, limit: int) -> int:
     """Delete uploads that have ended and were created before a moment; return their number."""
     parts = exists().where(file_parts.c.upload_id == file_uploads.c.id)
-    statement = delete(file_uploads).where(~_PENDING, file_uploads.c.created_at < before, ~parts)
-    return (await connection.execute(statement)).rowcount
+    old = select(file_uploads.c.id).where(~_PENDING, file_uploads.c.created_at < before, ~parts).limit(limit)
+    return (await connection.execute(delete(file_uploads).where(file_uploads.c.id.in_(old)))).rowcount
 
 
 def _upload(row: Row[Any]) -> FileUpload:

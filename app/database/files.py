@@ -8,13 +8,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.batch_tables import UNFINISHED_BATCH
 from app.database.tables import batch_chunks, batches, deletions, file_parts, file_uploads, files, tenants
-from app.domain.batches import BatchState
 from app.domain.files import FileUploadState, FileUsage, Purpose, StoredFile
 
 _LIVE = files.c.deleted_at.is_(None)
 _PENDING = file_uploads.c.state == FileUploadState.PENDING
-_UNFINISHED_BATCH = batches.c.state.not_in([state for state in BatchState if state.final])
 _AT_ONCE = 500
 
 
@@ -107,13 +106,13 @@ async def list_files(
 
 async def unfinished_reader(connection: AsyncConnection, file_id: str) -> str | None:
     """Return the id of an unfinished batch that reads a file, if there is one."""
-    statement = select(batches.c.id).where(batches.c.input_file_id == file_id, _UNFINISHED_BATCH)
+    statement = select(batches.c.id).where(batches.c.input_file_id == file_id, UNFINISHED_BATCH)
     identity: str | None = await connection.scalar(statement.order_by(batches.c.created_at).limit(1))
     return identity
 
 
 async def has_unfinished_batches(connection: AsyncConnection, tenant_id: int) -> bool:
-    return bool(await connection.scalar(select(exists().where(batches.c.tenant_id == tenant_id, _UNFINISHED_BATCH))))
+    return bool(await connection.scalar(select(exists().where(batches.c.tenant_id == tenant_id, UNFINISHED_BATCH))))
 
 
 async def mark_file_deleted(connection: AsyncConnection, file_id: str, *, at: datetime) -> bool:
@@ -130,7 +129,7 @@ async def live_files(connection: AsyncConnection, tenant_id: int) -> list[Stored
 
 async def expired_files(connection: AsyncConnection, *, now: datetime, limit: int) -> list[tuple[str, StoredFile]]:
     """List expired files that no unfinished batch reads, with the slugs of their tenants."""
-    read = exists().where(batches.c.input_file_id == files.c.id, _UNFINISHED_BATCH)
+    read = exists().where(batches.c.input_file_id == files.c.id, UNFINISHED_BATCH)
     statement = (
         select(files, tenants.c.slug)
         .join(tenants, files.c.tenant_id == tenants.c.id)
@@ -141,17 +140,17 @@ async def expired_files(connection: AsyncConnection, *, now: datetime, limit: in
     return [(row.slug, _file(row)) for row in await connection.execute(statement)]
 
 
-async def forget_files(connection: AsyncConnection, *, before: datetime) -> int:
+async def forget_files(connection: AsyncConnection, *, before: datetime, limit: int) -> int:
     """Delete rows of files deleted before a moment whose bytes are proven to be gone; return their number.
 
     A row that a batch or an upload refers to stays.
     """
     proven = exists().where(deletions.c.file_id == files.c.id, deletions.c.finished_at.is_not(None))
-    columns = (batches.c.input_file_id, batches.c.output_file_id, batches.c.error_file_id)
-    of_batch = exists().where(or_(*(column == files.c.id for column in columns)))
-    of_upload = exists().where(file_uploads.c.file_id == files.c.id)
-    statement = delete(files).where(files.c.deleted_at < before, proven, ~of_batch, ~of_upload)
-    return (await connection.execute(statement)).rowcount
+    # A condition for each column, so that each is served by an index.
+    references = (batches.c.input_file_id, batches.c.output_file_id, batches.c.error_file_id, file_uploads.c.file_id)
+    unused = [~exists().where(column == files.c.id) for column in references]
+    old = select(files.c.id).where(files.c.deleted_at < before, proven, *unused).limit(limit)
+    return (await connection.execute(delete(files).where(files.c.id.in_(old)))).rowcount
 
 
 async def usage_of(connection: AsyncConnection, tenant_id: int) -> FileUsage:

@@ -1,4 +1,4 @@
-"""Pace of one batch on one server: how many of its lines may be in flight. State in, decision out: no clock, no I/O.
+"""Pace of batches on one server: how many lines may be in flight. State in, decision out: no clock, no I/O.
 
 A line that cannot run now (a full queue, a spent budget, a store that does not answer) lowers the number of lines to
 those in flight, and the next one waits. Each line that ends raises it by one. While none is in flight, one line at a
@@ -9,6 +9,23 @@ from math import inf
 
 #: Backoff in seconds.
 LEAST_S, MOST_S = 0.2, 5.0
+
+
+#: Seconds for which a server counts as one that other requests share.
+SHARED_S = 10.0
+
+
+def most_lines(window: int, *, share: float, idle_s: float) -> int:
+    """Return how many lines may be in flight on one server, of all batches together.
+
+    Each line lengthens the engine's steps, and so the first token of every other request.
+
+    Args:
+        window: maximum number of sequences in the engine.
+        share: part of the window for lines while other requests come.
+        idle_s: seconds since the last other request.
+    """
+    return window if idle_s >= SHARED_S else min(window, max(1, int(window * share)))
 
 
 class BatchPace:

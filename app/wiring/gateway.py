@@ -315,6 +315,7 @@ class Gateway:
             self.ledger,
             node=self.node_id,
             lost_s=settings.node_lost_s,
+            window_share=settings.window_share,
         )
 
     @cached_property

@@ -5,6 +5,8 @@ from app.services.access.audit import EVERY_S as AUDIT_EVERY_S
 from app.services.access.idempotency import SWEEP_EVERY_S as IDEMPOTENCY_EVERY_S
 from app.services.access.key_watch import EVERY_S as KEYS_EVERY_S
 from app.services.batches.admission import EVERY_S as BATCHES_EVERY_S
+from app.services.batches.sweeper import EVERY_S as ENDED_BATCHES_EVERY_S
+from app.services.batches.sweeper import BatchSweeper
 from app.services.deletion.worker import EVERY_S as DELETIONS_EVERY_S
 from app.services.files.local_copies import EVERY_S as COPIES_EVERY_S
 from app.services.files.sweeper import EVERY_S as FILES_EVERY_S
@@ -38,6 +40,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
     retention = RetentionService(
         gateway.database, gateway.audit, usage_days=settings.usage_days, audit_days=settings.audit_days
     )
+    ended_batches = BatchSweeper(gateway.database, kept_days=settings.batch.batch_days)
     return (
         Periodic("unfinished trials", _SMOKE_TESTS_EVERY_S, gateway.smoke_tests.resume),
         Periodic("keys in use", KEYS_EVERY_S, gateway.key_watch.check),
@@ -46,6 +49,7 @@ def gateway_jobs(gateway: Gateway) -> tuple[Periodic, ...]:
         Periodic("events", EVENTS_EVERY_S, gateway.events.poll),
         Periodic("abandoned uploads", UPLOADS_EVERY_S, sweeper.sweep),
         Periodic("expired files", FILES_EVERY_S, gateway.file_sweeper.sweep),
+        Periodic("ended batches", ENDED_BATCHES_EVERY_S, ended_batches.sweep),
         Periodic("copies of files", COPIES_EVERY_S, gateway.contents.copies.remove_idle),
         Periodic("accesses", ACCESSES_EVERY_S, gateway.audit.access_log.write),
         Periodic("audit seals", AUDIT_EVERY_S, gateway.audit.seal),

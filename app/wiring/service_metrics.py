@@ -93,9 +93,16 @@ class _Now(Collector):
             "bytes",
             self.lost_files,
         )
+        batches = {state.value: number for state, number in self.batches.open.items()}
+        yield _labelled("tenora_batches_open", "Batches that are not finished", "state", batches)
         yield _counted("tenora_batch_lines", "Lines of batches that this server ran", "outcome", self.batches.lines)
+        for name, (text, value) in self._gauges().items():
+            yield GaugeMetricFamily(name, text, value)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        """Return description and value of the gauges without labels. Blocks while it queries the disk's usage."""
         disk = shutil.disk_usage(self.home)
-        gauges: dict[str, tuple[str, float]] = {
+        return {
             "tenora_audit_intact": ("0 if a seal is missing; then run `tenora server audit verify`", self.audit_intact),
             "tenora_usage_waiting_bytes": ("Usage records not in the database yet", self.ledger.waiting_bytes()),
             "tenora_queue_limit_requests": ("Maximum number of waiting requests", self.queue.requests),
@@ -103,7 +110,6 @@ class _Now(Collector):
             "tenora_batch_lines_running": ("Lines of batches in flight on this server", self.lines_running),
             "tenora_batch_lines_waiting": ("Lines of unfinished batches without a result", self.batches.waiting),
             "tenora_batch_lines_per_second": ("Lines that this server ran per second lately", self.batches.per_second),
-            "tenora_batches_open": ("Batches that are not finished", self.batches.open),
             "tenora_batch_oldest_seconds": ("Age of the oldest unfinished batch", self.batches.oldest_s),
             "tenora_clock_offset_seconds": ("This server's clock minus the database's clock", self.clock_offset_s),
             "tenora_clock_spread_seconds": (
@@ -114,8 +120,6 @@ class _Now(Collector):
             "tenora_home_size_bytes": ("Size of the disk with HOME", disk.total),
             "tenora_home_free_bytes": ("Free space on the disk with HOME", disk.free),
         }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(name, text, value)
 
 
 def _counted(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:

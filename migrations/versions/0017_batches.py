@@ -13,6 +13,7 @@ depends_on: Sequence[str] | None = None
 additive: bool = True
 
 _BATCH_STATES = ["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
+_UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 _SUMS = ("prompt_tokens", "cached_tokens", "output_tokens", "cost_units", "cost_picos")
 _TIMES = ["in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"]
 
@@ -59,7 +60,7 @@ def _create_files() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_files"),
         sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_files_tenant_id_tenants"),
     )
-    for column in ("tenant_id", "digest", "expires_at"):
+    for column in ("tenant_id", "digest", "expires_at", "deleted_at"):
         op.create_index(f"ix_files_{column}", "files", [column])
     op.create_table(
         "file_uploads",
@@ -80,7 +81,7 @@ def _create_files() -> None:
         sa.ForeignKeyConstraint(["file_id"], ["files.id"], name="fk_file_uploads_file_id_files"),
         _check("file_uploads", ["pending", "completed", "cancelled", "expired"]),
     )
-    for column in ("tenant_id", "expires_at"):
+    for column in ("tenant_id", "file_id", "expires_at"):
         op.create_index(f"ix_file_uploads_{column}", "file_uploads", [column])
     op.create_table(
         "file_parts",
@@ -120,6 +121,8 @@ def _create_batches() -> None:
         sa.Column("created_by", sa.String(16), nullable=False),
         _time("expires_at"),
         *(_time(f"{state}_at", nullable=True) for state in _TIMES),
+        _time("ended_at", nullable=True),
+        _time("deleted_at", nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_batches"),
         sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_batches_tenant_id_tenants"),
         *(
@@ -128,8 +131,11 @@ def _create_batches() -> None:
         ),
         _check("batches", _BATCH_STATES),
     )
-    for columns in (["state"], ["input_file_id"], ["tenant_id", "created_at"]):
+    files = [[f"{kind}_file_id"] for kind in ("input", "output", "error")]
+    for columns in (["state"], *files, ["ended_at"], ["deleted_at"], ["tenant_id", "created_at"]):
         op.create_index(f"ix_batches_{'_'.join(columns)}", "batches", columns)
+    states = ", ".join(f"'{state}'" for state in _UNFINISHED)
+    _create_partial("ix_batches_unfinished", "batches", ["created_at", "id"], f"state IN ({states})")
 
 
 def _create_chunks() -> None:
@@ -150,6 +156,7 @@ def _create_chunks() -> None:
     )
     for columns in (["version_id"], ["node"], ["segment"], ["state", "leased_until"]):
         op.create_index(f"ix_batch_chunks_{'_'.join(columns)}", "batch_chunks", columns)
+    _create_partial("ix_batch_chunks_unfinished", "batch_chunks", ["batch_id", "number"], "state != 'done'")
     op.create_table(
         "batch_results",
         sa.Column("batch_id", sa.String(40), nullable=False),
@@ -161,6 +168,11 @@ def _create_chunks() -> None:
         sa.ForeignKeyConstraint(["batch_id"], ["batches.id"], name="fk_batch_results_batch_id_batches"),
     )
     op.create_index("ix_batch_results_batch_id_chunk", "batch_results", ["batch_id", "chunk"])
+
+
+def _create_partial(name: str, table: str, columns: list[str], condition: str) -> None:
+    """Create an index of what servers read every second."""
+    op.create_index(name, table, columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))
 
 
 def _sum(name: str, kind: sa.types.TypeEngine[int]) -> sa.Column[int]:

@@ -20,6 +20,10 @@ def test_a_python_client(demo: dict[str, str], client: str) -> None:
     succeeds([python_of(client), "-I", HERE / "python" / f"{client}_client.py"], demo, FOLDER)
 
 
+def test_batches_with_the_openai_sdk(demo: dict[str, str]) -> None:
+    succeeds([python_of("openai"), "-I", HERE / "python" / "openai_batches.py"], demo, FOLDER)
+
+
 @pytest.mark.parametrize("client", NODE)
 def test_a_node_client(demo: dict[str, str], client: str, tmp_path: Path) -> None:
     # Node resolves packages relative to the script, not to the working directory.

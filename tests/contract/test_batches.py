@@ -117,53 +117,57 @@ async def test_the_other_endpoints(here: BatchNode, caller: Caller) -> None:
         assert batch.quote.most_output_tokens == 2
 
 
+#: Lines with the code and the start of the sentence of their problem.
+BAD_LINES: list[tuple[bytes, str, str]] = [
+    (b"not json\n", "invalid_value", "The line is not valid JSON: Expecting value at character 0."),
+    (b"[1]\n", "invalid_value", "The line is an array; it must be a JSON object."),
+    (b"\xff\n", "invalid_value", "The line is not UTF-8 at byte 0. Send JSONL in UTF-8."),
+    (jsonl([line(1)]), "duplicate_custom_id", "custom_id is the same as in line 1; it must be unique in the file."),
+    (
+        jsonl([line(2) | {"custom_id": ""}]),
+        "invalid_value",
+        "custom_id is ''; it must be a text of 1 to 512 characters.",
+    ),
+    (
+        jsonl([{name: value for name, value in line(2).items() if name != "custom_id"}]),
+        "invalid_value",
+        "The line has no custom_id; it must be a text of 1 to 512 characters.",
+    ),
+    (jsonl([line(3) | {"method": "GET"}]), "invalid_value", "method is 'GET'; it must be 'POST'."),
+    (
+        jsonl([line(4, url="/v1/unknown")]),
+        "invalid_value",
+        "url is '/v1/unknown'; it must be '/v1/chat/completions', the batch's endpoint.",
+    ),
+    (
+        jsonl([line(5, url="/v1/completions")]),
+        "invalid_value",
+        "url is '/v1/completions'; it must be '/v1/chat/completions', the batch's endpoint.",
+    ),
+    (
+        jsonl([line(6) | {"body": "x"}]),
+        "invalid_value",
+        "body is 'x'; it must be an object, the body of the request.",
+    ),
+    (jsonl([line(7, temperature=3)]), "invalid_value", "temperature is 3; it must be a number from 0 to 2."),
+    (jsonl([line(8, model="nothing")]), "not_found", "There is no model 'nothing'."),
+    (
+        jsonl([line(9, stream=True)]),
+        "unsupported_field",
+        "stream is true. The answers of a batch are whole; leave it out.",
+    ),
+    (
+        jsonl([line(10, messages=[{"role": "user", "content": "hi " * 64}])]),
+        "context_length_exceeded",
+        "This model's maximum context length is 64 tokens.",
+    ),
+    (b'{"custom_id": "' + b"x" * 2**20 + b'"}\n', "too_large", "The line is longer than 1048576 bytes"),
+]
+
+
 async def test_every_bad_line_has_a_sentence(here: BatchNode, caller: Caller) -> None:
     good = jsonl([line(1)])
-    bad: list[tuple[bytes, str, str]] = [
-        (b"not json\n", "invalid_value", "The line is not valid JSON: Expecting value at character 0."),
-        (b"[1]\n", "invalid_value", "The line is an array; it must be a JSON object."),
-        (b"\xff\n", "invalid_value", "The line is not UTF-8 at byte 0. Send JSONL in UTF-8."),
-        (jsonl([line(1)]), "duplicate_custom_id", "custom_id is the same as in line 1; it must be unique in the file."),
-        (
-            jsonl([line(2) | {"custom_id": ""}]),
-            "invalid_value",
-            "custom_id is ''; it must be a text of 1 to 512 characters.",
-        ),
-        (
-            jsonl([{name: value for name, value in line(2).items() if name != "custom_id"}]),
-            "invalid_value",
-            "The line has no custom_id; it must be a text of 1 to 512 characters.",
-        ),
-        (jsonl([line(3) | {"method": "GET"}]), "invalid_value", "method is 'GET'; it must be 'POST'."),
-        (
-            jsonl([line(4, url="/v1/unknown")]),
-            "invalid_value",
-            "url is '/v1/unknown'; it must be '/v1/chat/completions', the batch's endpoint.",
-        ),
-        (
-            jsonl([line(5, url="/v1/completions")]),
-            "invalid_value",
-            "url is '/v1/completions'; it must be '/v1/chat/completions', the batch's endpoint.",
-        ),
-        (
-            jsonl([line(6) | {"body": "x"}]),
-            "invalid_value",
-            "body is 'x'; it must be an object, the body of the request.",
-        ),
-        (jsonl([line(7, temperature=3)]), "invalid_value", "temperature is 3; it must be a number from 0 to 2."),
-        (jsonl([line(8, model="nothing")]), "not_found", "There is no model 'nothing'."),
-        (
-            jsonl([line(9, stream=True)]),
-            "unsupported_field",
-            "stream is true. The answers of a batch are whole; leave it out.",
-        ),
-        (
-            jsonl([line(10, messages=[{"role": "user", "content": "hi " * 64}])]),
-            "context_length_exceeded",
-            "This model's maximum context length is 64 tokens.",
-        ),
-        (b'{"custom_id": "' + b"x" * 2**20 + b'"}\n', "too_large", "The line is longer than 1048576 bytes"),
-    ]
+    bad = BAD_LINES
     batch = await here.admitted(caller, good + b"\n" + b"".join(content for content, *_ in bad) + good.rstrip())
     found = problems(batch)
     # The blank line has a number, too.
@@ -389,7 +393,7 @@ async def test_cancelling(here: BatchNode, caller: Caller) -> None:
     assert (await here.found(waiting)).state is BatchState.CANCELLED
 
 
-async def test_a_revoked_key_cancels_its_batches_and_an_expired_one_does_not(here: BatchNode, caller: Caller) -> None:
+async def test_a_revoked_key_cancels_its_batches_an_expired_one_not(here: BatchNode, caller: Caller) -> None:
     revoked, rotated = await here.caller("pricing"), await here.caller("pricing")
     content = jsonl([line(1)])
     running, kept = await here.admitted(revoked, content), await here.create(rotated, content)

@@ -309,7 +309,8 @@ async def test_blobs_are_kept_while_they_are_needed(desk: Desk, gc: GcService, s
     file, upload = await desk.create(b"content"), await desk.begin(4)
     part = await desk.part(upload, b"part")
     reader = await batch(desk, file)
-    segment = await contents.store_segment(['{"line": 1}', '{"line": 2}'])
+    async with contents.stored_segment(['{"line": 1}', '{"line": 2}']) as segment:
+        pass
     async with desk.place.database.write() as connection:
         row = {"batch_id": reader, "number": 0, "model": "base", "lines": [], "state": "done", "segment": segment}
         await connection.execute(insert(batch_chunks).values(row))
@@ -324,7 +325,8 @@ async def test_blobs_are_kept_while_they_are_needed(desk: Desk, gc: GcService, s
         assert not await removed(desk, blob)
     store.delete(segment)
     assert [one.version for one in (await gc.survey(min_age=timedelta(0))).dangling] == [reader]
-    segment = await contents.store_segment(["{}"])
+    async with contents.stored_segment(["{}"]) as segment:
+        pass
     assert await collect(gc) == {segment}
     async with desk.place.database.write() as connection:
         await connection.execute(delete(batch_chunks))
@@ -499,7 +501,8 @@ async def test_a_deleted_tenant_takes_its_files_along(node: Node, desk: Desk, st
 
 async def test_segments_come_back_line_by_line(desk: Desk, store: BlobStore, tmp_path: Path) -> None:
     contents, lines = desk.place.contents, [f'{{"line": {number}}}' for number in range(256)]
-    first, second = await contents.store_segment(lines), await contents.store_segment(lines)
+    async with contents.stored_segment(lines) as first, contents.stored_segment(lines) as second:
+        pass
     assert first != second
     async with contents.scratch() as folder:
         await contents.read_segment(first, folder / "segment")

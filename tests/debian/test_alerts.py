@@ -26,7 +26,10 @@ def test_alerts_fire_for_what_is_gone() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("alert", ["TenoraServerDown", "TenoraAbsent", "TenoraMetricsAbsent", "TenoraDatabaseRefuses"])
+@pytest.mark.parametrize(
+    "alert",
+    ["TenoraServerDown", "TenoraAbsent", "TenoraMetricsAbsent", "TenoraDatabaseRefuses", "TenoraFilesLost"],
+)
 def test_a_rule_that_never_fires_is_found(tmp_path: Path, alert: str) -> None:
     """The cases above cover each rule: without the rule they fail."""
     rules, cases = RULES.read_text(), CASES.read_text()

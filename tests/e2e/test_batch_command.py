@@ -162,6 +162,36 @@ def test_a_cancelled_batch_keeps_what_is_done(tenora: Any, library: Client, tmp_
     assert set(codes) == {None, "batch_cancelled"}
 
 
+def test_a_detached_batch_is_cancelled_by_its_id(tenora: Any, library: Client, tmp_path: Path) -> None:
+    path = write_prompts(tmp_path / "detached.jsonl", LINES)
+    stdout, _ = ended(tenora("batch", "run", str(path), "--max-tokens", "8", "--width", "1", "--detach"))
+    batch_id = stdout.strip()
+    until(lambda: library.batches.show(batch_id).request_counts.completed, _COMMAND_S)
+    _, stderr = ended(tenora("batch", "cancel", batch_id))
+    assert f"The batch {batch_id} is cancelling." in stderr
+    stdout, _ = ended(tenora("batch", "watch", batch_id), 1)
+    assert stdout.startswith(f"{batch_id} cancelled: ")
+    _, stderr = ended(tenora("batch", "run", str(path), "--max-tokens", "8", "--width", "1"), 1)
+    assert f"The batch {batch_id} is cancelled" in stderr
+    assert len(records(tmp_path / "detached.answers.jsonl")) == LINES
+
+
+def test_every_form_of_lines_runs(tenora: Any, tmp_path: Path) -> None:
+    question = "How much is sugar?"
+    messages = [{"role": "user", "content": question}]
+    full = {"custom_id": "full", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": messages}}
+    forms = [full, {"prompt": question}, {"messages": messages}, {"custom_id": "own", "prompt": question}]
+    (tmp_path / "forms.jsonl").write_text("".join(f"{json.dumps(form)}\n" for form in forms))
+    (tmp_path / "text.txt").write_text(f"{question}\n")
+    arguments = ("--model", "pricing", "--max-tokens", "8", "--temperature", "0")
+    for name in ("forms.jsonl", "text.txt"):
+        ended(tenora("batch", "run", str(tmp_path / name), *arguments))
+    lines = records(tmp_path / "forms.answers.jsonl")
+    assert [line["custom_id"] for line in lines] == ["full", "line-2", "line-3", "own"]
+    lines += records(tmp_path / "text.answers.jsonl")
+    assert len({line["response"]["body"]["choices"][0]["message"]["content"] for line in lines}) == 1
+
+
 def test_every_bad_line_is_told_by_its_number(tenora: Any, tmp_path: Path) -> None:
     good = {"messages": [{"role": "user", "content": "hi"}]}
     lines = [good, "", good | {"model": "nosuch"}, good, good | {"temperature": -1}]

@@ -49,6 +49,13 @@ def ended(process: subprocess.Popen[str], exit_code: int = 0) -> tuple[str, str]
     return stdout, stderr
 
 
+def only_messages(stderr: str) -> bool:
+    """Return whether stderr has the command's messages and nothing that a library logs."""
+    ours = ("Starting the engine", "Lines to run", "Going on with", "Cancelling the batch", "batch_")
+    rest = [line for line in stderr.splitlines() if not line.startswith(ours)]
+    return all(line.startswith("error: ") or "lines have an answer" in line for line in rest)
+
+
 def one(home: Path, query: str) -> int:
     """Return the number that a query of the registry gives."""
     database = sqlite3.connect(f"file:{home / 'tenora.db'}?mode=ro", uri=True, timeout=10)
@@ -79,6 +86,7 @@ def test_a_run_killed_at_half_ends_with_every_line(home: Path, trained_demo: Dem
 
     _, stderr = ended(start(home, trained_demo.base, *arguments))
     assert "Going on with the batch batch_" in stderr
+    assert only_messages(stderr), stderr
     lines = records(out)
     assert [line["custom_id"] for line in lines] == [f"line-{n}" for n in range(1, LINES + 1)]
     assert {line["tenora"]["version"] for line in lines} == {"pricing@1"}
@@ -102,6 +110,25 @@ def test_an_interrupt_says_how_to_go_on(home: Path, trained_demo: Demo, tmp_path
     assert not processes_of(home)
     ended(start(home, trained_demo.base, *arguments))
     assert len(out.read_text().splitlines()) == 201
+
+
+def test_an_interrupt_cancels_on_demand(home: Path, trained_demo: Demo, tmp_path: Path) -> None:
+    path, out, before = tmp_path / "in.jsonl", tmp_path / "out.jsonl", answered(home)
+    path.write_text('{"prompt": "How much is tea?"}\n' * LINES)
+    arguments = (str(path), "-o", str(out), "--model", "pricing", "--width", "1", "--cancel-on-interrupt")
+    with start(home, trained_demo.base, *arguments) as process:
+        until(lambda: answered(home) > before or process.poll() is not None, _COMMAND_S)
+        process.send_signal(signal.SIGINT)
+        _, stderr = ended(process, 1)
+    assert "Cancelling the batch batch_" in stderr
+    assert only_messages(stderr), stderr
+    lines = records(out)
+    assert [line["custom_id"] for line in lines] == [f"line-{n}" for n in range(1, LINES + 1)]
+    codes = [line["error"] and line["error"]["code"] for line in lines]
+    assert set(codes) == {None, "batch_cancelled"}
+    assert codes.count(None) == answered(home) - before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert not processes_of(home)
 
 
 def test_a_home_in_use_is_refused(home: Path, trained_demo: Demo, tmp_path: Path) -> None:

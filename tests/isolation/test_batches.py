@@ -67,16 +67,26 @@ def test_another_tenants_file_is_like_one_that_does_not_exist(site: Site, victim
     assert answers[0][0] == 404
 
 
-def test_an_adapter_that_is_not_shared_is_like_one_that_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
-    names = [f"{victim.slug}/prices", f"{victim.slug}/prices:default", f"{victim.slug}/prices@1", "unknown/prices"]
-    batch = validated(attacker, create(attacker, [line(n, model=name) for n, name in enumerate(names)])["id"])
+def test_an_adapter_that_is_not_shared_does_not_exist(victim: Unit, attacker: httpx.Client) -> None:
+    forms = ["{}/prices", "{}/prices:default", "{}/prices@1", "{}/prices@7"]
+    foreign, absent = ([form.format(slug) for form in forms] for slug in (victim.slug, "unknown"))
+    batch = validated(
+        attacker, create(attacker, [line(n, model=name) for n, name in enumerate(foreign + absent)])["id"]
+    )
     assert batch["status"] == "failed"
-    messages = [problem["message"] for problem in batch["errors"]["data"]]
-    assert messages == [f"There is no model {name!r}." for name in names]
+    problems = [(problem["code"], problem["param"], problem["message"]) for problem in batch["errors"]["data"]]
+    assert problems[4:] == [
+        ("not_found", "body.model", f"There is no model {name.removesuffix(':default')!r}.") for name in absent
+    ]
+    assert [(*rest, text.replace(victim.slug, "unknown")) for *rest, text in problems[:4]] == problems[4:]
     body = {"input_file_id": batch["input_file_id"], "endpoint": CHAT, "completion_window": "24h"}
-    for name in names:
+    for name in foreign + absent:
+        told = (404, f"There is no model {name.removesuffix(':default')!r}.")
         answer = attacker.post("/v1/batches", json=body | {"tenora": {"model": name}})
-        assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"There is no model {name!r}.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == told
+        # A batch says no more than the route.
+        chat = attacker.post(CHAT, json=line(1, model=name)["body"])
+        assert (chat.status_code, chat.json()["error"]["message"]) == told
 
 
 def test_refused_names_in_lines_are_in_the_audit_trail(tmp_path: Path) -> None:
@@ -142,3 +152,20 @@ def test_the_caps_of_one_tenant_do_not_block_another(tmp_path_factory: pytest.Te
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_open")
         assert "4 waiting lines; the limit is 4" in refused.text
         assert validated(modest, create(modest, [line(1), line(2)])["id"])["errors"] is None
+
+
+def test_a_batch_says_nothing_of_a_shared_adapters_budget(site: Site, admin: httpx.Client, victim: Unit) -> None:
+    """The checked batch and its quote are the same, whatever the owner allows."""
+    recipient, answers = make_unit(admin), []
+    with site.client(victim.key) as own, site.client(recipient.key) as client:
+        assert own.put(f"/v1/adapters/prices/shares/{recipient.slug}").status_code == 201
+        for allowed in (None, 0, 20, 10**9):
+            assert own.patch("/v1/adapters/prices", json={"limits": {"tokens_per_day": allowed}}).status_code == 200
+            lines = [line(number, model=f"{victim.slug}/prices") for number in range(5)]
+            batch = validated(client, create(client, lines, completion_window="10m")["id"])
+            quote = batch["tenora"]["quote"] | {"expected_s": None}
+            answers.append((batch["status"], batch["errors"], batch["request_counts"]["total"], quote))
+            assert client.post(f"/v1/batches/{batch['id']}/cancel").is_success
+        assert own.patch("/v1/adapters/prices", json={"limits": None}).status_code == 200
+    assert answers == [answers[0]] * 4
+    assert answers[0][:3] == ("in_progress", None, 5)

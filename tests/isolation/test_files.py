@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.support.file_calls import ABSENT_FILE, ABSENT_PART, ABSENT_UPLOAD, LINE, add_part, begin, content, create
+from tests.support.foreign_ids import masked
 from tests.support.site import Site, Unit, make_unit
 from tests.support.timing import Stopwatch, assert_alike
 
@@ -44,13 +45,6 @@ def attacker(site: Site, attacking: Unit) -> Iterator[httpx.Client]:
 def owned(owner: httpx.Client) -> Owned:
     upload = begin(owner, 4)["id"]
     return Owned(create(owner, SECRET, name="secret.jsonl")["id"], upload, add_part(owner, upload, b"part"))
-
-
-def masked(answer: httpx.Response) -> tuple[int, str, list[str]]:
-    """Return an answer without ids and what differs between any two answers."""
-    own = {"date", "x-request-id"}
-    text = re.sub(r"(file-|upload_|part_)[0-9a-f]{32}", "ID", answer.text)
-    return answer.status_code, text, sorted(f"{k}: {v}" for k, v in answer.headers.items() if k not in own)
 
 
 def calls(file: str, upload: str, part: str) -> list[tuple[str, Callable[[httpx.Client], httpx.Response]]]:

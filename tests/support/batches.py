@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from app.services.limits.shared import SharedAccounts
 from app.services.prompts.tokens import PromptTokens
 from app.services.publishing.blobs import BlobService
 from app.services.serving.checked_bodies import BodyChecks
+from app.services.serving.inference import InferenceService
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.settings import Settings
@@ -88,6 +89,31 @@ def store_in(folder: Path) -> BlobStore:
     return open_store(f"file://{folder}/blobs", endpoint_url=None, region=None)
 
 
+class WatchedRunner(BatchRunner):
+    """Runner whose looks at the batches a test can await."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._surveys = self._acted_on = 0
+        self._stepped = asyncio.Condition()
+
+    async def supervise(self) -> None:
+        await super().supervise()
+        self._surveys += 1
+
+    async def step(self) -> None:
+        await super().step()
+        async with self._stepped:
+            self._acted_on = self._surveys
+            self._stepped.notify_all()
+
+    async def looked(self, times: int = 2) -> None:
+        """Wait until the runner has looked at all batches this often, and done what was due."""
+        async with asyncio.timeout(60), self._stepped:
+            target = self._surveys + times
+            await self._stepped.wait_for(lambda: self._acted_on >= target)
+
+
 @dataclass
 class Server:
     """A server that runs batches.
@@ -102,7 +128,8 @@ class Server:
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     engine: AnsweringEngine = field(default_factory=AnsweringEngine)
     lost_s: float = 30.0
-    runner: BatchRunner = field(init=False)
+    runner: WatchedRunner = field(init=False)
+    inference: InferenceService = field(init=False)
     ledger: Ledger = field(init=False)
     contents: FileContents = field(init=False)
     accounts: Accounts = field(init=False)
@@ -125,20 +152,21 @@ class Server:
             else MemoryAccounts(node.database, clock=node.clock)
         )
         await self.accounts.restore()
-        inference = inference_service(node, self.engine, settings, ledger=self.ledger, accounts=self.accounts)
+        self.inference = inference_service(node, self.engine, settings, ledger=self.ledger, accounts=self.accounts)
         checks = BodyChecks(settings, PromptTokens(None, context=64))
         finisher = Finisher(
             node.database, self.store, self.contents, node=self.identity, lease_s=60.0, clock=node.clock
         )
-        self.runner = BatchRunner(
+        self.runner = WatchedRunner(
             node.database,
             self.engine,
-            LineRunner(inference, checks, weight=0.01),
+            LineRunner(self.inference, checks, weight=0.01),
             finisher,
             self.contents,
             self.ledger,
             node=self.identity,
             lost_s=self.lost_s,
+            window_share=0.5,
             clock=node.clock,
         )
         await self.runner.open()
@@ -153,11 +181,8 @@ class Server:
         # Threads cannot be killed, so the journal's must not be at work.
         async with self.ledger._shipping:
             runner.leave()
-            lines = [task for run in runner._runs.values() for task in run._running]
-            tasks = [task for task in (runner._task, *runner._work, *lines) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await runner.halt()
+            await asyncio.gather(*(chunk.abort() for chunk in runner.workload.chunks.values()))
         await self.ledger._journal.close()
 
     async def stop(self) -> None:
@@ -361,10 +386,3 @@ class Servers:
 
     async def stop(self) -> None:
         await self._stack.aclose()
-
-
-async def running_servers(folder: Path) -> AsyncIterator[Servers]:
-    """Fixture body."""
-    servers = Servers(folder)
-    yield servers
-    await servers.stop()

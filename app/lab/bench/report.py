@@ -213,9 +213,11 @@ def describe(environment: Mapping[str, Any]) -> str:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the run as JSON. A missing folder is created."""
+    """Write the run as JSON, whole or not at all. A missing folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def _processor() -> str:

@@ -67,12 +67,18 @@ class Server:
             ServerFailed: the process has ended.
         """
         try:
-            status = Path(f"/proc/{self.pid}/stat").read_text()
+            return _cpu_s(Path(f"/proc/{self.pid}"))
         except FileNotFoundError:
             raise ServerFailed(f"{self.name} has ended.") from None
-        # proc(5): utime and stime are fields 14 and 15. Field 2, the name, may contain spaces and ends at the last ")".
-        fields = status.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def children_cpu_s(self) -> float:
+        """User and system CPU seconds so far of the server's other processes that run, the engine's above all."""
+        total = 0.0
+        for folder in _processes(self.pid):
+            if folder.name != str(self.pid):
+                with suppress(OSError):  # it may have ended
+                    total += _cpu_s(folder)
+        return total
 
     def peak_bytes(self) -> int:
         """Peak resident memory of the server's processes. Shared pages count in each process."""
@@ -91,30 +97,46 @@ class Server:
         Raises:
             ServerFailed: a process outlived it.
         """
+        processes = _processes(self.pid)
         os.kill(self.pid, signal.SIGKILL)
         deadline = time.monotonic() + _STOP_S
         # A process that has ended has no memory.
-        while self.peak_bytes():
+        while any(map(_peak_bytes, processes)):
             if time.monotonic() >= deadline:
                 raise ServerFailed(f"Engines of {self.name} ran {_STOP_S} s after it was killed.")
             time.sleep(_POLL_S)
 
 
-def peak_bytes(group: int) -> int:
-    """Peak resident memory of the processes of a group. Shared pages count in each process."""
-    return sum(_peak_bytes(folder) for folder in _processes(group))
+def peak_bytes(pid: int) -> int:
+    """Peak resident memory of a process with its descendants. Shared pages count in each process."""
+    return sum(map(_peak_bytes, _processes(pid)))
 
 
-def _processes(group: int) -> list[Path]:
-    folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
-    return [folder for folder in folders if _group(folder) == group]
+def _processes(pid: int) -> list[Path]:
+    """Return the folders of a process group's members and of their descendants, which may have other groups.
+
+    The engine of Tenora runs in a separate session.
+    """
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdecimal()]
+    parents = {int(folder.name): _parent_and_group(folder) for folder in folders}
+    found = {number for number, (_, group) in parents.items() if group == pid}
+    while more := {number for number, (parent, _) in parents.items() if parent in found} - found:
+        found |= more
+    return [folder for folder in folders if int(folder.name) in found]
 
 
-def _group(folder: Path) -> int | None:
-    # proc(5): the process group is field 5. A process may end during the read.
+def _parent_and_group(folder: Path) -> tuple[int, int]:
+    # proc(5): parent and process group are fields 4 and 5. A process may end during the read.
     with suppress(OSError):
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[2])
-    return None
+        parent, group = (folder / "stat").read_text().rpartition(")")[2].split()[1:3]
+        return int(parent), int(group)
+    return 0, 0
+
+
+def _cpu_s(folder: Path) -> float:
+    # proc(5): utime and stime are fields 14 and 15. Field 2, the name, may contain spaces and ends at the last ")".
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_bytes(folder: Path) -> int:

@@ -43,6 +43,8 @@ _AT_ONCE = 4
 _RETRY_S = 5.0
 #: Renewals of a lease while it lasts.
 _RENEWALS = 3
+#: Tenants whose last turn is remembered; the turn of any other is the longest ago.
+_MOST_TURNS = 1000
 #: Batches from which a tenant's rate is known.
 _RECENT = 20
 
@@ -111,6 +113,8 @@ class BatchAdmission:
     def _start(self, batch: Batch) -> None:
         self._last_turns.pop(batch.tenant_id, None)
         self._last_turns[batch.tenant_id] = None
+        if len(self._last_turns) > _MOST_TURNS:
+            del self._last_turns[next(iter(self._last_turns))]
         task = asyncio.create_task(self._run(batch), name=f"validation of {batch.id}")
         self._tasks[batch.tenant_id] = task
         task.add_done_callback(partial(self._ended, batch.tenant_id))

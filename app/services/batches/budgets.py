@@ -1,4 +1,4 @@
-"""Budgets against a batch's quote: what tenant, key and adapters leave until the end of its window."""
+"""Budgets against a batch's quote: what tenant, key and the tenant's adapters leave until the end of its window."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -47,25 +47,27 @@ async def budget_problems(
 ) -> list[Problem]:
     """Return a problem for each budget that the batch can exceed before ``until``, although it is spread over days.
 
+    Budgets of shared adapters are not compared: a comparison would reveal the usage of their owner and of others, to a
+    caller that uses nothing. A line that exceeds one is refused when it runs, as a request is, and blocks the batch.
+
     Raises:
         RegistryUnavailable
     """
     tenant, key = subjects_of(caller.tenant_id or 0, caller.key_id, None)
     wanted: dict[Subject, Amounts] = {tenant: total, key: total}
     limits = {tenant: caller.limits, key: caller.restrictions.limits}
-    foreign: set[Subject] = set()
     for use in uses:
+        if use.version.owner != caller.tenant_slug:
+            continue
         *_, adapter = subjects_of(caller.tenant_id or 0, caller.key_id, use.version.adapter_id)
         wanted[adapter], limits[adapter] = use.amounts, use.version.limits
-        if use.version.owner != caller.tenant_slug:
-            foreign.add(adapter)
     budgets = {subject: budget for subject, limit in limits.items() if (budget := _budgets(limit)).as_json}
     problems = []
     for subject, lefts in (await _left(accounts, budgets)).items():
         for left in lefts:
             most, rest = wanted[subject].of(left.name), _until(left, now, until)
             if most > rest:
-                problems.append(_problem(subject, left.name, most, rest, foreign=subject in foreign))
+                problems.append(_problem(subject, left.name, most, rest))
     return problems
 
 
@@ -85,11 +87,7 @@ def _until(left: Left, now: datetime, until: datetime) -> int:
     return left.remaining + left.allowed * (period_of(until.astimezone(UTC)) - period_of(now.astimezone(UTC)))
 
 
-def _problem(subject: Subject, name: str, most: int, rest: int, *, foreign: bool) -> Problem:
-    code = ROWS[BudgetExceeded].code
-    if foreign:
-        # Figures are left out: they would reveal the usage of other tenants.
-        return Problem(code, f"The batch can use more than {name} of a shared adapter leaves. {_ADVICE}", param=name)
+def _problem(subject: Subject, name: str, most: int, rest: int) -> Problem:
     shown = (amount_text(most), amount_text(rest)) if name in COSTS else (most, rest)
     unit = "cost" if name in COSTS else "use"
     tokens = "" if name in COSTS else " tokens"
@@ -97,4 +95,4 @@ def _problem(subject: Subject, name: str, most: int, rest: int, *, foreign: bool
         f"The batch can {unit} up to {shown[0]}{tokens}, and {name} of this {subject[0]} leaves {shown[1]} "
         f"until the end of its window. {_ADVICE}"
     )
-    return Problem(code, message, param=name)
+    return Problem(ROWS[BudgetExceeded].code, message, param=name)

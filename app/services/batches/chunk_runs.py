@@ -1,7 +1,7 @@
 """Chunks that this server holds: their lines in flight, and those that wait."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +9,9 @@ from typing import Any
 
 from app.domain.batches import Chunk, LinePlace
 from app.scheduling.batch_turns import InHand
+
+#: Attempts of a line that meets an error of the server which no rule covers.
+MOST_ATTEMPTS = 3
 
 
 class ChunkRun:
@@ -28,6 +31,8 @@ class ChunkRun:
         self.waiting = deque[LinePlace]()
         self.closing = False
         self._running: set[asyncio.Task[None]] = set()
+        #: Unexpected errors by line. They end with the chunk, however its lines end.
+        self._errors = Counter[int]()
         self._resources = AsyncExitStack()
 
     async def open(self, source: Any, lines: set[int]) -> None:
@@ -44,6 +49,10 @@ class ChunkRun:
         await self._resources.aclose()
 
     @property
+    def batch_id(self) -> str:
+        return self.chunk.batch_id
+
+    @property
     def running(self) -> int:
         """Number of lines in flight."""
         return len(self._running)
@@ -55,7 +64,12 @@ class ChunkRun:
 
     @property
     def in_hand(self) -> InHand:
-        return InHand(self.chunk.batch_id, self.chunk.version_id, len(self.waiting), self.running)
+        return InHand(self.batch_id, self.chunk.version_id, len(self.waiting), self.running)
+
+    def may_retry(self, line: int) -> bool:
+        """Count an unexpected error of a line, and return whether the line has attempts left."""
+        self._errors[line] += 1
+        return self._errors[line] < MOST_ATTEMPTS
 
     def start(self, work: Coroutine[Any, Any, None], done: Callable[[], None]) -> None:
         """Run a line in a task."""

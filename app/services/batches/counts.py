@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from app.domain.batches import Batch
+from app.database.open_batches import OpenRow
+from app.domain.batches import BatchState
 
 #: Seconds over which the rate of lines is averaged.
 _RATE_S = 10.0
@@ -18,22 +19,25 @@ class Counts:
 
     Attributes:
         lines: lines that this server ran, by outcome.
-        open, waiting: open batches, and their lines without a result, on all servers.
+        open: batches that are not final, by state, on all servers.
+        waiting: their lines without a result.
         oldest_s: age of the oldest open batch in seconds.
         per_second: lines with a result per second on this server, averaged over about ten seconds.
     """
 
     def __init__(self, now: float) -> None:
         self.lines = Counter(answered=0, failed=0, postponed=0)
-        self.open = self.waiting = 0
+        self.open = dict.fromkeys((state for state in BatchState if not state.final), 0)
+        self.waiting = 0
         self.oldest_s = self.per_second = 0.0
         #: When lines with a result were last counted, and their number.
         self._counted = now, 0
 
-    def note(self, open_batches: Sequence[Batch], at: datetime, now: float) -> None:
+    def note(self, rows: Sequence[OpenRow], at: datetime, now: float) -> None:
         """Update the figures.
 
         Args:
+            rows: all batches that are not final.
             at: the time; ``now`` is the same moment in monotonic seconds.
         """
         ended = self.lines["answered"] + self.lines["failed"]
@@ -42,7 +46,8 @@ class Counts:
             rate = (ended - counted) / elapsed_s
             self.per_second += (rate - self.per_second) * min(1.0, elapsed_s / _RATE_S)
             self._counted = now, ended
-        self.open = len(open_batches)
-        self.waiting = sum(batch.total - batch.completed - batch.failed for batch in open_batches)
-        oldest = min((batch.created_at for batch in open_batches), default=at)
+        states = Counter(row.state for row in rows)
+        self.open = {state: states[state] for state in self.open}
+        self.waiting = sum(row.waiting for row in rows)
+        oldest = min((row.created_at for row in rows), default=at)
         self.oldest_s = max(0.0, (at - oldest).total_seconds())

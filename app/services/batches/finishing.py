@@ -10,8 +10,8 @@ between leaves unused bytes, and the step is repeated::
 import asyncio
 import heapq
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -76,10 +76,22 @@ class Finisher:
         if missing and not await self._is_done(chunk):
             return missing
         if not missing:
-            segment = await self._contents.store_segment(map(_segment_line, results))
-            async with self._database.write() as connection:
-                await batch_results.finish_chunk(connection, chunk.batch_id, chunk.number, segment)
+            with suppress(Conflict):
+                await self._move_results(chunk, results)
         return set()
+
+    async def _move_results(self, chunk: Chunk, results: Sequence[LineResult]) -> None:
+        """Replace the results of a chunk by a blob.
+
+        Raises:
+            Conflict: another server has done it, or the batch has ended.
+        """
+        async with (
+            self._contents.stored_segment(map(_segment_line, results)) as segment,
+            self._database.write() as connection,
+        ):
+            if not await batch_results.finish_chunk(connection, chunk.batch_id, chunk.number, segment):
+                raise Conflict(f"The chunk {chunk.number} of the batch {chunk.batch_id} is done.")
 
     async def finalize(self, batch: Batch, tenant: str) -> bool:
         """Finish a batch whose lines have ended: give each remaining line its result, write the files, end the batch.
@@ -131,11 +143,15 @@ class Finisher:
         async with self._database.write() as connection:
             return await batches.lease(connection, batch.id, batch.state, node=self._node, now=now, until=until)
 
-    async def tidy(self) -> None:
-        """Delete the blobs and rows of chunks of batches that have ended."""
+    async def tidy(self, batch_id: str | None = None) -> None:
+        """Delete the blobs and rows of chunks of batches that have ended.
+
+        Args:
+            batch_id: only of this batch, which costs less; None: of all.
+        """
         while True:
             async with self._database.read() as connection:
-                chunks = await batch_claims.ended_with_segments(connection, limit=_STEP)
+                chunks = await batch_claims.ended_with_segments(connection, batch_id, limit=_STEP)
             if not chunks:
                 return
             for _, _, segment in chunks:

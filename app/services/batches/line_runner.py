@@ -30,7 +30,7 @@ from app.domain.errors import (
 from app.services.batches import line_results
 from app.services.batches.endpoints import checked_body
 from app.services.batches.line_results import ADAPTER_UNAVAILABLE, LineIdentity
-from app.services.batches.lines import parse_line
+from app.services.batches.lines import BatchLine, parse_line
 from app.services.bodies.parsing import SMALL_BYTES
 from app.services.serving.checked_bodies import BodyChecks
 from app.services.serving.inference import InferenceService
@@ -59,8 +59,6 @@ _UNAVAILABLE = (
     WrongBase,
     VersionGone,
 )
-#: Attempts of a line that meets an error of the server which no rule covers.
-_ATTEMPTS = 3
 _INTERNAL = "internal_error"
 
 
@@ -83,7 +81,15 @@ class Later:
     error: Exception
 
 
-Outcome = Answered | Failed | Later
+@dataclass(frozen=True, slots=True)
+class Unexpected:
+    """The server met an error that no rule covers. After a few of them the line has this result."""
+
+    error: Exception
+    result: LineResult
+
+
+Outcome = Answered | Failed | Later | Unexpected
 
 
 class LineRunner:
@@ -95,7 +101,11 @@ class LineRunner:
 
     def __init__(self, inference: InferenceService, checks: BodyChecks, *, weight: float) -> None:
         self._inference, self._checks, self._weight = inference, checks, weight
-        self._attempts: dict[str, int] = {}
+
+    @property
+    def requested_at(self) -> float:
+        """Time of the server's last request that is not a line, by ``time.monotonic``."""
+        return self._inference.requested_at
 
     async def run(self, caller: Caller, endpoint: str, chunk: Chunk, place: LinePlace, source: Path) -> Outcome:
         """Run one line once. A cancelled line leaves either a durable answer or nothing.
@@ -107,11 +117,7 @@ class LineRunner:
         Raises:
             OSError: the local copy cannot be read.
         """
-        text = await asyncio.to_thread(read_line, source, place)
-        if len(text) > SMALL_BYTES:
-            parsed = await asyncio.to_thread(parse_line, text, endpoint=endpoint, large=True)
-        else:
-            parsed = parse_line(text, endpoint=endpoint)
+        parsed = await _parsed(await asyncio.to_thread(read_line, source, place), endpoint)
         line = LineIdentity(chunk, place.number, parsed.custom_id)
         lane = Lane(
             chunk.model,
@@ -129,22 +135,23 @@ class LineRunner:
         except TenoraError as error:
             row = row_of(error)
             if row is None or row.status >= 500:
-                return self._unexpected(line, error)
+                return _unexpected(line, error)
             return Failed(line_results.refused(line, error, row))
         except Exception as error:
             logger.exception("A line of the batch %s failed.", chunk.batch_id)
-            return self._unexpected(line, error)
-        self._attempts.pop(line.request_id, None)
+            return _unexpected(line, error)
         return Answered()
 
-    def _unexpected(self, line: LineIdentity, error: Exception) -> Outcome:
-        """Try again a few times, then let the line fail, so that it cannot hold up its batch."""
-        attempts = self._attempts[line.request_id] = self._attempts.get(line.request_id, 0) + 1
-        if attempts < _ATTEMPTS:
-            return Later(error)
-        del self._attempts[line.request_id]
-        message = f"Internal error. Give the platform team the request id {line.request_id}."
-        return Failed(line_results.failed(line, _INTERNAL, message))
+
+async def _parsed(text: bytes, endpoint: str) -> BatchLine:
+    if len(text) > SMALL_BYTES:
+        return await asyncio.to_thread(parse_line, text, endpoint=endpoint, large=True)
+    return parse_line(text, endpoint=endpoint)
+
+
+def _unexpected(line: LineIdentity, error: Exception) -> Unexpected:
+    message = f"Internal error. Give the platform team the request id {line.request_id}."
+    return Unexpected(error, line_results.failed(line, _INTERNAL, message))
 
 
 def read_line(source: Path, place: LinePlace) -> bytes:

@@ -139,7 +139,7 @@ class BatchService:
         """List the tenant's batches, newest first.
 
         Args:
-            after: id of the last batch of the previous page.
+            after: id of the last batch of the previous page; retention may have removed it since.
 
         Raises:
             NotFound: there is no batch ``after``.
@@ -150,8 +150,7 @@ class BatchService:
         async with self._database.read() as connection:
             cursor = None
             if after is not None:
-                last = await _find(connection, after, tenant_id=tenant_id, param="after")
-                cursor = Cursor(last.created_at, last.id)
+                cursor = await _position(connection, after, tenant_id=tenant_id)
             rows = await batches.list_batches(connection, tenant_id=tenant_id, after=cursor, limit=limit + 1)
         return BatchPage(tuple(batch for _, batch in rows[:limit]), has_more=len(rows) > limit)
 
@@ -184,7 +183,7 @@ class BatchService:
         Args:
             tenant: only batches of this tenant.
             state: only batches in this state.
-            after: id of the last batch of the previous page.
+            after: id of the last batch of the previous page; retention may have removed it since.
 
         Raises:
             NotFound: there is no such tenant, or no batch ``after``.
@@ -195,8 +194,7 @@ class BatchService:
             tenant_id = None if tenant is None else (await tenant_or_404(connection, tenant)).id
             cursor = None
             if after is not None:
-                last = await _find(connection, after, param="after")
-                cursor = Cursor(last.created_at, last.id)
+                cursor = await _position(connection, after)
             states = () if state is None else (state,)
             rows = await batches.list_batches(
                 connection, tenant_id=tenant_id, states=states, after=cursor, limit=limit + 1
@@ -279,15 +277,26 @@ async def _find(
     *,
     tenant_id: int | None = None,
     lock: bool = False,
-    param: str = "batch_id",
 ) -> Batch:
     # No database is asked for an id that none can have: PostgreSQL refuses some texts.
     batch = None
     if _ID.fullmatch(batch_id):
         batch = await batches.find_batch(connection, batch_id, tenant_id=tenant_id, lock=lock)
     if batch is None:
-        raise NotFound(f"There is no batch {batch_id[:80]!r}.", param=param)
+        raise _absent(batch_id, param="batch_id")
     return batch
+
+
+async def _position(connection: AsyncConnection, after: str, *, tenant_id: int | None = None) -> Cursor:
+    """Return the position of a batch in a list, also of one that retention has removed lately."""
+    cursor = await batches.find_cursor(connection, after, tenant_id=tenant_id) if _ID.fullmatch(after) else None
+    if cursor is None:
+        raise _absent(after, param="after")
+    return cursor
+
+
+def _absent(batch_id: str, *, param: str) -> NotFound:
+    return NotFound(f"There is no batch {batch_id[:80]!r}.", param=param)
 
 
 def _checked(new: NewBatch, *, default_days: float) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from adapters.stores.files import disk_errors
 from app.database import audit, files
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
-from app.domain.errors import FileLost, NotFound, RegistryUnavailable, TenoraError
+from app.domain.errors import Conflict, FileLost, NotFound, RegistryUnavailable, TenoraError
 from app.domain.files import Purpose, StoredFile
 from app.services.files.compression import Compressed, blocks, compress, decompress
 from app.services.files.local_copies import LocalCopies
@@ -188,15 +188,22 @@ class FileContents:
             logger.warning("Bytes of an upload: %s", error)
             raise FileLost("The store has lost bytes of this upload. Begin a new upload.") from error
 
-    async def store_segment(self, lines: Iterable[str]) -> str:
-        """Store the results of one chunk, one line of JSON each, and return the digest of the blob.
+    @asynccontextmanager
+    async def stored_segment(self, lines: Iterable[str]) -> AsyncGenerator[str]:
+        """Store the results of one chunk, one line of JSON each, and provide the digest of the blob.
 
-        Until a chunk refers to it, garbage collection regards the blob as unused.
+        The block commits a chunk that refers to it, or raises Conflict to have the blob deleted. Until the commit,
+        garbage collection regards the blob as unused.
         """
         content = (line.encode() + b"\n" for line in lines)
         async with self.scratch() as folder:
             name = f"segment-{uuid.uuid4().hex}"
-            return (await asyncio.to_thread(self._put, content, folder / "blob", name)).digest
+            digest = (await asyncio.to_thread(self._put, content, folder / "blob", name)).digest
+        try:
+            yield digest
+        except Conflict:
+            await self._discard(digest)
+            raise
 
     async def read_segment(self, digest: str, target: Path) -> None:
         """Write the lines of a segment to a new file.

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from app.database import file_uploads, files
+from app.database import deletions, file_uploads, files
 from app.database.session import Database
 from app.domain.clock import Clock, is_past, utc_now
 from app.domain.files import FileUploadState, FileUsage, Purpose
@@ -16,6 +16,8 @@ EVERY_S = 60.0
 
 #: How long rows of deleted files and of ended uploads are kept, so that a list can continue after a deleted file.
 _REMEMBERED = timedelta(days=7)
+#: How long finished deletions of files and parts are kept. The audit trail names them for longer.
+_REPORTED = timedelta(days=30)
 _AT_ONCE = 100
 _ACTOR = "engine"
 _NONE = dict.fromkeys(Purpose, FileUsage(0, 0))
@@ -42,12 +44,22 @@ class FileSweeper:
         await self._expire_uploads()
         if expired:
             logger.info("Deleted %d expired files.", expired)
-        before = self._clock() - _REMEMBERED
-        async with self._database.write() as connection:
-            await file_uploads.forget_uploads(connection, before=before)
-            await files.forget_files(connection, before=before)
+        await self._forget()
         async with self._database.read() as connection:
             self.usage = {**_NONE, **await files.usage_of_all(connection)}
+
+    async def _forget(self) -> None:
+        """Delete old rows, in steps, so that others can write between two of them."""
+        now = self._clock()
+        for forget, age in (
+            (file_uploads.forget_uploads, _REMEMBERED),
+            (files.forget_files, _REMEMBERED),
+            (deletions.forget_of_files, _REPORTED),
+        ):
+            count = _AT_ONCE
+            while count == _AT_ONCE:
+                async with self._database.write() as connection:
+                    count = await forget(connection, before=now - age, limit=_AT_ONCE)
 
     async def _expire_files(self) -> int:
         count = 0

@@ -110,16 +110,7 @@ class FileUploadService:
                 created_by=actor,
                 expires_at=now + timedelta(hours=self._limits.upload_hours),
             )
-            await file_uploads.insert_file_upload(connection, upload)
-            await audit.record(
-                connection,
-                at=now,
-                actor=actor,
-                action="file_upload.begin",
-                tenant=tenant,
-                subject=upload.id,
-                after={"purpose": purpose.value, "bytes": size},
-            )
+            await _insert(connection, upload, tenant)
         return upload
 
     async def part_room(self, tenant: str, upload_id: str) -> int:
@@ -263,6 +254,19 @@ class FileUploadService:
         if is_past(upload.expires_at, self._clock()):
             raise Conflict("The upload has expired. Begin a new upload.", param="upload_id")
         return upload
+
+
+async def _insert(connection: AsyncConnection, upload: FileUpload, tenant: str) -> None:
+    await file_uploads.insert_file_upload(connection, upload)
+    await audit.record(
+        connection,
+        at=upload.created_at,
+        actor=upload.created_by,
+        action="file_upload.begin",
+        tenant=tenant,
+        subject=upload.id,
+        after={"purpose": upload.purpose.value, "bytes": upload.bytes},
+    )
 
 
 async def _find(connection: AsyncConnection, owner: Tenant, upload_id: str, *, lock: bool = False) -> FileUpload:

@@ -1,5 +1,6 @@
 """Inference service: take one request from a parsed body to the engine's answer."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -49,6 +50,8 @@ class InferenceService:
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._targets = engine, adapters, Targets(adapters, base_name=base_name)
         self._checks, self._preparation = BodyChecks(settings, tokens), Preparation(prompts, tokens)
+        #: Time of the last request that is not a line of a batch, by ``time.monotonic``.
+        self.requested_at = float("-inf")
 
     async def complete(
         self,
@@ -120,6 +123,7 @@ class InferenceService:
 
         Raises: as :meth:`complete`.
         """
+        self.requested_at = time.monotonic()
         with self._in_flight.lookup() as lookup:
 
             def resolved(target: Target) -> None:

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Optional
+from typing import Any, Optional
 
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -51,8 +51,8 @@ class BatchProgress:
         tokens_s, left_s = self._speed(done, batch.usage.output_tokens, counts.total)
         shown = (self._label or batch.id) if stage == "running" else stage
         if self._task is None:
+            self._task = self._bar.add_task(clean(shown), total=None, failed="", speed="", left="")
             self._bar.start()
-            self._task = self._bar.add_task("", total=None, failed="", speed="", left="")
         self._bar.update(
             self._task,
             description=clean(shown),
@@ -80,8 +80,10 @@ def progress_of_batch(label: str) -> Iterator[BatchProgress]:
     """Show a batch's progress for the time of the block."""
     words = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("failed", "speed", "left")]
     name = TextColumn("{task.description}", markup=False)
-    bar = Progress(name, BarColumn(), MofNCompleteColumn(), *words, console=stderr(), transient=True)
-    sending = Progress(name, BarColumn(), DownloadColumn(), console=stderr(), transient=True)
+    console = stderr()
+    options: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
+    bar = Progress(name, BarColumn(), MofNCompleteColumn(), *words, **options)
+    sending = Progress(name, BarColumn(), DownloadColumn(), **options)
     try:
         yield BatchProgress(bar, sending, label)
     finally:

@@ -332,6 +332,8 @@ def _summarize(batch: Batch, written: Written) -> None:
 def _report_problems(source: Input, batch: Batch) -> None:
     """End the command with the problems of the input, by line numbers of the input."""
     problems = batch.errors.data if batch.errors else []
+    if len(problems) == 1 and problems[0].line is None:
+        fail(f"No line ran. {problems[0].message}")
     lines = {problem.line for problem in problems[:_SHOWN_PROBLEMS] if problem.line}
     sent = (item.number for item in source.items() if item.request is not None)
     numbers = {line: number for line, number in enumerate(sent, 1) if line in lines}
@@ -341,7 +343,7 @@ def _report_problems(source: Input, batch: Batch) -> None:
         note(f"- {where}{problem.message}")
     if len(problems) > _SHOWN_PROBLEMS:
         note(f"`tenora batch show {batch.id}` shows all {len(problems)} problems.")
-    fail("No line ran. Correct the input, then run the command again.")
+    fail("No line ran. Correct the input, then run the command again." if lines else "No line ran.")
 
 
 def _target(path: Path, output: Optional[Path]) -> Path:

@@ -86,11 +86,11 @@ def upload(
     as_json: Json = False,
 ) -> None:
     """Upload the input of a batch, and print its id."""
-    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns, console = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn()), stderr()
     with (
         reported(),
         connect_as_tenant(url, key, tenant=tenant, model=None, as_json=as_json) as api,
-        Progress(*columns, console=stderr(), transient=True) as bar,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         task = bar.add_task("Uploading", total=None)
 

@@ -7,9 +7,11 @@ markup, so that they can neither move the cursor nor restyle the terminal.
 import json
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Optional, TextIO
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -35,6 +37,7 @@ __all__ = [
     "emit_record",
     "emit_table",
     "fail",
+    "messages_on",
     "note",
     "report",
     "show_reasons",
@@ -45,6 +48,9 @@ __all__ = [
 
 FAILED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
+#: Stream of messages and progress; None: ``sys.stderr``.
+_MESSAGES: ContextVar[Optional[TextIO]] = ContextVar("tenora_messages", default=None)
+
 #: Narrowest column of a table, in characters. With less, each row is printed as a record.
 _NARROWEST = 8
 
@@ -54,7 +60,17 @@ _NAMES = ("id", "slug", "model", "name")
 
 def stderr() -> Console:
     """Console for messages and progress. Created per call, since the stream may have been replaced."""
-    return Console(stderr=True, highlight=False)
+    return Console(file=_MESSAGES.get(), stderr=True, highlight=False)
+
+
+@contextmanager
+def messages_on(stream: TextIO) -> Iterator[None]:
+    """Write messages and progress to a stream for the time of the block. Libraries log to ``sys.stderr`` meanwhile."""
+    token = _MESSAGES.set(stream)
+    try:
+        yield
+    finally:
+        _MESSAGES.reset(token)
 
 
 def stdout() -> Console:

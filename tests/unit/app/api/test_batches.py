@@ -90,7 +90,7 @@ def test_fields_that_are_refused(site: Site, unit: Unit, fields: dict[str, Any],
         }  # fmt: skip
 
 
-def test_a_repeated_post_with_an_idempotency_key_creates_one_batch(site: Site, unit: Unit) -> None:
+def test_repeated_posts_with_an_idempotency_key_create_one_batch(site: Site, unit: Unit) -> None:
     with site.client(unit.key) as own:
         body = {"input_file_id": create_file(own)["id"], "endpoint": CHAT, "completion_window": "24h"}
         headers = {"idempotency-key": uuid.uuid4().hex}

@@ -77,3 +77,8 @@ def test_files_and_their_local_copies(site: Site, unit: Unit) -> None:
     assert {name[1] for name in found if name[0] == "tenora_files"} == {"batch", "batch_output"}
     assert {name[1] for name in found if name[0] == "tenora_file_bytes"} == {"batch", "batch_output"}
     assert {name[1] for name in found if name[0] == "tenora_files_without_bytes"} == {"missing", "damaged"}
+
+
+def test_open_batches_are_counted_by_state(site: Site) -> None:
+    states = {name[1] for name in metrics(site) if name[0] == "tenora_batches_open"}
+    assert states == {"validating", "in_progress", "finalizing", "cancelling"}

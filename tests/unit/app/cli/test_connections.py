@@ -37,7 +37,8 @@ def _application() -> FastAPI:
     app = FastAPI()
     nothing = SimpleNamespace(end=lambda: None, leave=lambda: None)
     app.state.container = SimpleNamespace(
-        gateway=SimpleNamespace(readiness=Readiness({}), events=nothing), node=SimpleNamespace(engine=nothing)
+        gateway=SimpleNamespace(readiness=Readiness({}), events=nothing, batch_runner=nothing),
+        node=SimpleNamespace(engine=nothing),
     )
     app.state.gone, app.state.waiting = threading.Event(), threading.Event()
 

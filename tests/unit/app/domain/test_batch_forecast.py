@@ -59,7 +59,7 @@ def test_before_the_first_result_the_quote_counts() -> None:
     assert not is_late(unknown, after(10))
 
 
-@pytest.mark.parametrize("state", set(BatchState) - {BatchState.IN_PROGRESS})
+@pytest.mark.parametrize("state", sorted(set(BatchState) - {BatchState.IN_PROGRESS}))
 def test_only_a_batch_in_progress_has_an_expected_end(state: BatchState) -> None:
     assert expected_end(replace(RUNNING, state=state), after(100)) is None
 

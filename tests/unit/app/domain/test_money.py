@@ -70,7 +70,7 @@ FACTORS = st.integers(0, 10**7).map(lambda millionths: Decimal(millionths) / 10*
 
 
 @given(PRICES, FACTORS)
-def test_a_token_of_a_batch_costs_its_price_times_the_factor_rounded_down(price, factor):
+def test_a_batch_token_costs_the_price_times_the_factor(price, factor):
     per_token, parts = parse_price(f"{price:f}"), parse_factor(f"{factor:f}")
     of_batch = Price(per_token, per_token, per_token, parts).of_batch
     with localcontext(prec=60):

@@ -262,7 +262,9 @@ def test_a_json_result_has_the_batch_and_the_output(batch: Tenora, prompts: Path
 
 
 def test_files_go_up_and_down(batch: Tenora, server: BatchServer, prompts: Path) -> None:
-    file_id = batch("files", "upload", str(prompts)).stdout.strip()
+    uploaded = batch("files", "upload", str(prompts))
+    assert uploaded.stderr == ""
+    file_id = uploaded.stdout.strip()
     assert server.files[file_id][1] == prompts.read_bytes()
     assert batch("files", "list").stdout.splitlines()[1].split()[:3] == [file_id, "in.jsonl", "batch"]
     assert batch.json("files", "show", file_id)["bytes"] == prompts.stat().st_size

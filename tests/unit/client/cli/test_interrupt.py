@@ -45,15 +45,7 @@ def test_an_interrupted_push_goes_on_where_it_was(
             "XDG_CONFIG_HOME": str(tmp_path),
             "PATH": os.environ["PATH"],
         }
-        return subprocess.Popen(
-            program,
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A shell starts background jobs with SIGINT ignored, and these tests may be one.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return subprocess.Popen(program, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def arrived() -> int:
         path = f"{url}/admin/tenants/{tenant}/adapters/prices/uploads"

@@ -1,13 +1,13 @@
 """Lines of the workload ``batch``, and its comparison of results, usage and rounds."""
 
 import itertools
+import json
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lab.bench.batch import METRICS, STREAM_METRICS, Round, panels, ratios, table
 from app.lab.bench.batch_interactive import sent_between, stream_of
 from app.lab.bench.batch_lines import (
     ENDPOINT,
@@ -19,6 +19,8 @@ from app.lab.bench.batch_lines import (
     read_results,
     write_lines,
 )
+from app.lab.bench.batch_rounds import METRICS, STREAM_METRICS, Round, RoundsFile, panels, ratios, table
+from app.lab.bench.batch_sides import phases
 from app.lab.bench.open_loop import NOT_SENT, Run, Sample
 from app.lab.bench.timeline import NotMeasured
 
@@ -80,7 +82,7 @@ def test_a_refused_line_is_lost_and_not_charged():
     assert figures == {"lost": 2, "double": 0, "charged_twice": 0, "tokens_off": 0}
 
 
-def test_a_line_that_is_charged_twice_is_seen_in_requests_and_tokens():
+def test_a_double_charge_is_seen_in_requests_and_tokens():
     lines = lines_of(3)
     figures = compare(lines, [answer(line) for line in lines], charged([*lines, lines[0]]))
     assert (figures["charged_twice"], figures["tokens_off"]) == (1, 10 + lines[0].output_tokens)
@@ -110,6 +112,30 @@ def test_ratios_are_those_of_each_round():
     assert list(shown.columns[2].cells)[-1] == "2.50"
     assert list(shown.columns[4].cells)[-1] == "-"
     assert [series.name for series in panels(rounds)[0].series] == ["batch", "clients", "generate"]
+
+
+def test_a_later_run_adds_to_the_rounds_of_its_file(tmp_path):
+    path, facts = tmp_path / "result.json", {"date": "first", "commit": "a", "size": {"lines": 3}}
+    RoundsFile(path, facts).add(round_of("batch", 1, 200))
+    later = RoundsFile(path, {**facts, "date": "second"})
+    assert (later.has(1, "batch"), later.has(1, "batch", "clients"), later.has(2, "batch")) == (True, False, False)
+    later.add(round_of("clients", 1, 100), Round("alone", 1, {}, (0.1,)))
+    content = json.loads(path.read_text())
+    assert (content["date"], [one["side"] for one in content["rounds"]]) == ("first", ["batch", "clients", "alone"])
+    assert ratios(RoundsFile(path, facts).rounds, "clients") == [2]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rounds_of_another_measurement_are_not_mixed(tmp_path):
+    path = tmp_path / "result.json"
+    RoundsFile(path, {"date": "first", "commit": "a", "seed": 1}).add(round_of("batch", 1, 200))
+    with pytest.raises(NotMeasured, match="another measurement: commit, seed differ"):
+        RoundsFile(path, {"date": "first", "commit": "b", "seed": 2})
+
+
+def test_phases_of_a_batch_are_those_between_its_times():
+    times = {"created_at": 100, "in_progress_at": 104, "finalizing_at": 160, "completed_at": 161}
+    assert phases({"id": "batch_1", "expired_at": None, **times}) == {"validation_s": 4, "lines_s": 56, "files_s": 1}
 
 
 def test_requests_outside_of_the_batch_do_not_count():

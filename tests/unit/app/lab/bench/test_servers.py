@@ -43,6 +43,19 @@ def test_the_peak_memory_is_that_since_the_last_reset():
         process.stdin.write(b"\n")
 
 
+def test_children_in_another_session_belong_to_the_server():
+    child = "held = bytearray(2**27); sum(range(10**6)); print(flush=True); input()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    with subprocess.Popen([sys.executable, "-c", code], process_group=0, stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        server = Server("parent", 0, process.pid)
+        assert server.peak_bytes() > psutil.Process(process.pid).memory_info().rss + 2**27
+        assert server.children_cpu_s() > 0
+        process.stdin.write(b"\n")
+
+
 def test_a_killed_server_has_ended(tmp_path):
     port = servers.free_port()
     command = [*HTTP, str(tmp_path), str(port)]

@@ -47,7 +47,7 @@ def test_a_damaged_blob_yields_nothing(tmp_path: Path, damage: str) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-def test_memory_is_flat_for_a_content_that_shrinks_a_thousandfold(tmp_path: Path) -> None:
+def test_memory_is_flat_for_content_that_shrinks_thousandfold(tmp_path: Path) -> None:
     compressed = compress((b"a" * 2**20 for _ in range(64)), tmp_path / "blob", comment="file-1")
     tracemalloc.start()
     assert decompress(tmp_path / "blob", tmp_path / "copy", digest=compressed.digest) == 64 * 2**20
