@@ -68,7 +68,7 @@ class Node:
         answered: Callable[[Job], None] = lambda _: None,
         ended: Callable[[Job], None] = lambda _: None,
     ) -> None:
-        self._population, self.machine, self._scheduler = population, machine, scheduler
+        self._population, self.machine, self.scheduler = population, machine, scheduler
         self._answered, self._ended = answered, ended
         self.host, self.slots = Residency(machine.host_bytes), Residency(machine.slots)
         self.engine = Engine(machine.costs, finished=self._finished, copied=self._copied)
@@ -99,7 +99,7 @@ class Node:
     @property
     def waiting(self) -> int:
         """Number of waiting requests."""
-        return self._scheduler.waiting
+        return self.scheduler.waiting
 
     @property
     def waiting_versions(self) -> Collection[int]:
@@ -111,11 +111,16 @@ class Node:
         """Versions on the disk."""
         return self._loader.on_disk
 
+    @property
+    def fetched(self) -> int:
+        """Number of versions that were fetched from the blob store."""
+        return sum(1 for _ in self.on_disk)
+
     def arrive(self, arrival: Arrival) -> Job | None:
         """Enqueue a request that arrives now; None if the queue refuses it."""
         job = Job(str(next(self._numbers)), arrival)
         try:
-            admitted = self._decide(self._scheduler.enter, self._admission_request(job), arrival.at)
+            admitted = self._decide(self.scheduler.enter, self._admission_request(job), arrival.at)
         except Refused as refusal:
             self.refused[refusal.scope] += 1
             return None
@@ -123,7 +128,7 @@ class Node:
         self._admit(admitted, arrival.at)
         if job.waits:
             self._queue(job, arrival.at)
-            self.most_waiting = max(self.most_waiting, self._scheduler.waiting)
+            self.most_waiting = max(self.most_waiting, self.scheduler.waiting)
         if arrival.patience_s < math.inf:
             self._at(arrival.at + arrival.patience_s, lambda now: self._cancel(job, now))
         return job
@@ -284,16 +289,16 @@ class Node:
                 self._loader.abandon(job.version_id, now)
         self.in_flight -= not job.waits
         prompt_tokens = 0 if job.waits else job.arrival.prompt_tokens
-        leave = self._scheduler.leave
+        leave = self.scheduler.leave
         ended = self._decide(leave, job.request_id, now, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         self._admit(ended, now)
 
     def _staged(self, version_id: int, now: float) -> None:
         self.watch.available(version_id, now)
-        self._admit(self._scheduler.staged(version_id, now), now)
+        self._admit(self.scheduler.staged(version_id, now), now)
 
     def _unstaged(self, version_id: int) -> None:
-        self._scheduler.unstaged(version_id)
+        self.scheduler.unstaged(version_id)
         self.watch.unavailable(version_id)
 
     def _decide(self, call: Callable[..., tuple[str, ...]], *arguments: Any, **named: int) -> tuple[str, ...]:
