@@ -1,7 +1,7 @@
 """Routing of requests to engine replicas: rendezvous hashing with bounded loads and replica sets sized by load."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -70,7 +70,7 @@ class Router:
 
     - Each version has a ranking of the replicas by weighted rendezvous hashing, so its requests meet in few of them.
     - It is served by the first replicas of its ranking, as many as its load needs. The set grows at once, and shrinks
-      after a cooldown. A pin sets a minimum.
+      after a cooldown. A pin sets a minimum. A replica that has the version in a slot belongs to the set too.
     - Within the set the least expected wait wins: queued tokens over the service rate, plus the cost of a cold adapter.
     - No replica gets a request beyond ``LOAD_FACTOR`` x mean load + ``LOAD_SLACK``. The next of the ranking gets it.
     - Replicas that would answer after the deadline are passed over. If all would, the least wait wins, and the queue of
@@ -117,13 +117,22 @@ class Router:
         size, _ = self._sets.get(version, (1, 0.0))
         return ranking(version, self._fleet)[: max(size, self._pins.get(version, 1))]
 
-    def route(self, version: str | None, *, now: float, tokens: float = 0.0, deadline: float | None = None) -> Route:
+    def route(
+        self,
+        version: str | None,
+        *,
+        now: float,
+        tokens: float = 0.0,
+        deadline: float | None = None,
+        avoid: Collection[str] = (),
+    ) -> Route:
         """Choose a replica and count the request as in flight there, until :meth:`finish`.
 
         Args:
             version: content digest of the version, None for the base model.
             tokens: expected weighted tokens.
             deadline: latest time of the first token.
+            avoid: replicas that failed this request before.
 
         Raises:
             NoReplica: no replica is ready, or the request needs a slot and none of them has any.
@@ -131,10 +140,7 @@ class Router:
         """
         if not 0 <= tokens < inf:
             raise ValueError(f"tokens is {tokens}; it must be 0 or more and finite.")
-        order = [node_id for node_id, _ in self._fleet] if version is None else ranking(version, self._fleet)
-        ready = [replica for node_id in order if (replica := self._replicas[node_id]).report.ready]
-        if not ready:
-            raise NoReplica(self._why_none())
+        ready = self._ready(version, avoid)
         total = 1 + sum([replica.load for replica in ready])
         bound = LOAD_FACTOR * total / len(ready) + LOAD_SLACK
         if version is None:
@@ -142,8 +148,11 @@ class Router:
             size = 0
         else:
             size = self._set_size(version, total, bound, now)
-        members = [replica for replica in ready[:size] if replica.load + 1 <= bound]
-        others = [replica for replica in ready[size:] if replica.load + 1 <= bound]
+        members: list[_Replica] = []
+        others: list[_Replica] = []
+        for rank, replica in enumerate(ready):
+            if replica.load + 1 <= bound:
+                (members if rank < size or self._holds(replica, version, now) else others).append(replica)
         replica = self._choose(members, others, version, now, inf if deadline is None else deadline)
         return self._send(replica, version, tokens, now)
 
@@ -159,10 +168,19 @@ class Router:
     def _refresh(self) -> None:
         self._fleet = tuple(sorted((node_id, replica.report.slots) for node_id, replica in self._replicas.items()))
 
-    def _why_none(self) -> str:
+    def _ready(self, version: str | None, avoid: Collection[str]) -> list[_Replica]:
+        """Return the replicas that can serve a request, in the order of their ranking."""
+        order = [node_id for node_id, _ in self._fleet] if version is None else ranking(version, self._fleet)
+        able = [self._replicas[node_id] for node_id in order if node_id not in avoid]
+        if ready := [replica for replica in able if replica.report.ready]:
+            return ready
+        if avoid:
+            raise NoReplica("No engine replica is ready that has not failed this request. Retry in a few seconds.")
         if any(replica.report.ready for replica in self._replicas.values()):
-            return "No engine replica that is ready has LoRA slots. Set TENORA_ENGINE__MAX_LORAS to 1 or more."
-        return "No engine replica is ready. Retry when one has started."
+            raise NoReplica(
+                "No engine replica that is ready has LoRA slots. Set TENORA_ENGINE__MAX_LORAS to 1 or more."
+            )
+        raise NoReplica("No engine replica is ready. Retry when one has started.")
 
     def _set_size(self, version: str, total: int, bound: float, now: float) -> int:
         """Update and return the number of replicas for a version: as many as its load needs within the bound.
@@ -200,8 +218,14 @@ class Router:
         return min([*members, *others], key=lambda replica: replica.wait_s(version))
 
     def _wait_s(self, replica: _Replica, version: str | None, now: float) -> float | None:
+        return replica.wait_s(version) if self._is_fresh(replica, now) else None
+
+    def _holds(self, replica: _Replica, version: str | None, now: float) -> bool:
+        return version in replica.report.resident and self._is_fresh(replica, now)
+
+    def _is_fresh(self, replica: _Replica, now: float) -> bool:
         # A clock that goes back makes all reports old.
-        return None if abs(now - replica.heard_at) > self._stale_s else replica.wait_s(version)
+        return abs(now - replica.heard_at) <= self._stale_s
 
     def _send(self, replica: _Replica, version: str | None, tokens: float, now: float) -> Route:
         route = Route(replica.report.node_id, version, self._wait_s(replica, version, now))

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from app.lab.bench import plots, report
@@ -123,9 +124,13 @@ def simulated(options: Options, progress: Progress) -> Iterator[Measured]:
                 task = progress.add_task(f"round {number}, {name}, {policy}", total=trace.rate * trace.seconds)
                 gateways = [POLICIES[policy](options.seed + gateway) for gateway in range(options.gateways)]
                 simulation = FleetSimulation(trace, options.machine, options.replicas, gateways)
-                outcome = simulation.run(lambda arrived, task=task: progress.update(task, completed=arrived))
+                outcome = simulation.run(partial(_advance, progress, task))
                 progress.remove_task(task)
                 yield Measured("simulated", name, policy, number, asdict(outcome))
+
+
+def _advance(progress: Progress, task: TaskID, arrived: int) -> None:
+    progress.update(task, completed=arrived)
 
 
 PARTS: Mapping[str, Part] = {"simulated": simulated}

@@ -38,7 +38,7 @@ def test_requests_of_a_version_meet_in_one_replica() -> None:
         router.finish(route)
 
 
-def test_a_full_replica_passes_requests_to_the_next_of_the_ranking() -> None:
+def test_a_full_replica_passes_requests_to_the_next() -> None:
     router = fleet()
     nodes = [route.node_id for route in sent(router, 4)]
     first, second = order()[:2]
@@ -88,6 +88,14 @@ def test_a_cold_adapter_costs_its_load(tiers: dict[str, Any], wait_s: float) -> 
     assert fleet(report).route(VERSION, now=0.0).wait_s == wait_s
 
 
+def test_a_replica_with_the_adapter_in_a_slot_is_a_member() -> None:
+    """So a replica that joins takes a version over when the old one has evicted it."""
+    last = order()[-1]
+    reports = [ReplicaReport(node_id, 16, resident={VERSION} if node_id == last else set()) for node_id in NODES]
+    assert fleet(*reports).route(VERSION, now=0.0).node_id == last
+    assert fleet(*reports).route(VERSION, now=4.0).node_id == order()[0]
+
+
 def test_requests_since_the_report_count_as_queued() -> None:
     router = fleet(ReplicaReport("a", 16, tokens_per_s=100.0, resident={VERSION}))
     router.route(VERSION, now=0.0, tokens=300.0)
@@ -100,7 +108,7 @@ def test_a_deadline_passes_over_replicas_that_are_late() -> None:
     first, second, third = order()[:3]
     queued = {first: 900.0, second: 500.0, third: 100.0}
     reports = [
-        ReplicaReport(node_id, 16, tokens_per_s=100.0, queued_tokens=queued.get(node_id, 900.0), resident={VERSION})
+        ReplicaReport(node_id, 16, tokens_per_s=100.0, queued_tokens=queued.get(node_id, 900.0), staged={VERSION})
         for node_id in NODES
     ]
     assert fleet(*reports).route(VERSION, now=0.0, deadline=10.0).node_id == first
@@ -144,6 +152,14 @@ def test_replicas_that_are_not_ready_get_nothing() -> None:
     assert router.route(VERSION, now=1.0).node_id == first
 
 
+def test_a_retry_avoids_replicas_that_failed() -> None:
+    router, nodes = fleet(), order()
+    for count, node_id in enumerate(nodes):
+        assert router.route(VERSION, now=0.0, avoid=nodes[:count]).node_id == node_id
+    with pytest.raises(NoReplica, match="has not failed this request"):
+        router.route(VERSION, now=0.0, avoid=nodes)
+
+
 def test_replicas_without_slots_serve_the_base_model_only() -> None:
     router = fleet(ReplicaReport("base", 0), ReplicaReport("slots", 1, in_flight=5))
     assert {route.node_id for route in sent(router, 20)} == {"slots"}
@@ -179,7 +195,7 @@ def test_a_set_grows_with_the_load_of_all_gateways() -> None:
     assert len(among.replica_set(VERSION)) > len(alone.replica_set(VERSION))
 
 
-def test_a_replica_that_left_and_returned_has_the_load_of_its_report() -> None:
+def test_a_replica_that_returns_has_the_load_of_its_report() -> None:
     router = fleet(ReplicaReport("a", 16), ReplicaReport("b", 16))
     routes = sent(router, 6, None)
     router.remove("a")

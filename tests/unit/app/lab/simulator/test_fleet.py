@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gateways", [1, 3])
-def test_the_rule_saves_a_third_of_the_loads_at_no_later_first_tokens(gateways: int) -> None:
+def test_the_rule_saves_loads_at_no_later_first_tokens(gateways: int) -> None:
     options = Options(seconds=15.0)
     ours, theirs = (
         FleetSimulation(
