@@ -86,7 +86,8 @@ class Router:
         self._replicas: dict[str, _Replica] = {}
         self._fleet: Fleet = ()
         self._pins: dict[str, int] = {}
-        #: Requests of this gateway in flight, by version.
+        #: Requests of this gateway in flight: all of them, and those of each version.
+        self._unfinished = 0
         self._in_flight: Counter[str] = Counter()
         #: Size of each replica set above 1, and the last time at which it was needed.
         self._sets: dict[str, tuple[int, float]] = {}
@@ -141,23 +142,23 @@ class Router:
         if not 0 <= tokens < inf:
             raise ValueError(f"tokens is {tokens}; it must be 0 or more and finite.")
         ready = self._ready(version, avoid)
-        total = 1 + sum([replica.load for replica in ready])
-        bound = LOAD_FACTOR * total / len(ready) + LOAD_SLACK
         if version is None:
             ready.sort(key=lambda replica: replica.load)
-            size = 0
-        else:
-            size = self._set_size(version, total, bound, now)
+        loads = [replica.own + replica.others for replica in ready]
+        total = 1 + sum(loads)
+        bound = LOAD_FACTOR * total / len(ready) + LOAD_SLACK
+        size = 0 if version is None else self._set_size(version, total, bound, now)
         members: list[_Replica] = []
         others: list[_Replica] = []
-        for rank, replica in enumerate(ready):
-            if replica.load + 1 <= bound:
+        for rank, (replica, load) in enumerate(zip(ready, loads, strict=True)):
+            if load + 1 <= bound:
                 (members if rank < size or self._holds(replica, version, now) else others).append(replica)
         replica = self._choose(members, others, version, now, inf if deadline is None else deadline)
         return self._send(replica, version, tokens, now)
 
     def finish(self, route: Route) -> None:
         """Record the end of a request, answered or not. Call it once for each route."""
+        self._unfinished = max(0, self._unfinished - 1)
         if (replica := self._replicas.get(route.node_id)) is not None:
             replica.own = max(0, replica.own - 1)
         if route.version is not None:
@@ -177,9 +178,7 @@ class Router:
         if avoid:
             raise NoReplica("No engine replica is ready that has not failed this request. Retry in a few seconds.")
         if any(replica.report.ready for replica in self._replicas.values()):
-            raise NoReplica(
-                "No engine replica that is ready has LoRA slots. Set TENORA_ENGINE__MAX_LORAS to 1 or more."
-            )
+            raise NoReplica("No ready engine replica has LoRA slots. Set TENORA_ENGINE__MAX_LORAS to 1 or more.")
         raise NoReplica("No engine replica is ready. Retry when one has started.")
 
     def _set_size(self, version: str, total: int, bound: float, now: float) -> int:
@@ -187,8 +186,7 @@ class Router:
 
         The version's part of this gateway's requests stands for its part of all requests.
         """
-        own = 1 + sum([replica.own for replica in self._replicas.values()])
-        in_flight = (1 + self._in_flight[version]) * max(1.0, total / own)
+        in_flight = (1 + self._in_flight[version]) * max(1.0, total / (1 + self._unfinished))
         need, (size, since) = ceil(in_flight / bound), self._sets.get(version, (1, now))
         if need >= size or not self._is_kept(since, now):
             size, since = need, now
@@ -229,6 +227,7 @@ class Router:
 
     def _send(self, replica: _Replica, version: str | None, tokens: float, now: float) -> Route:
         route = Route(replica.report.node_id, version, self._wait_s(replica, version, now))
+        self._unfinished += 1
         replica.own += 1
         replica.sent_tokens += tokens
         if version is not None:
