@@ -229,6 +229,49 @@ def batch(
     note(f"The result is in {path} and {path.with_suffix('.png').name}.")
 
 
+@app.command()
+def routing(
+    replicas: Annotated[int, typer.Option(min=1, help="Number of engine replicas")] = 8,
+    gateways: Annotated[
+        int, typer.Option(min=1, help="Number of gateways, each with its own view of the replicas")
+    ] = 1,
+    slots: Annotated[int, typer.Option(min=1, help="LoRA slots of a replica")] = 16,
+    adapters: Annotated[int, typer.Option(min=1, help="Number of adapters")] = 400,
+    load: Annotated[
+        float, typer.Option(min=1, help="Request rate in percent of the fleet's capacity with one adapter")
+    ] = 30,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds in which the requests arrive")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with other requests")] = 5,
+    traces: Annotated[str, typer.Option(help="Traces, separated by commas")] = "zipf,diurnal,flash crowd,mmpp",
+    policies: Annotated[
+        str, typer.Option(help="Policies, separated by commas")
+    ] = "tenora,round robin,least loaded,power of two,llm-d",
+    seed: Annotated[int, typer.Option(help="Seed of requests and policies")] = 2026,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Compare routing policies of a simulated fleet: adapter loads and first tokens over four traces of arrivals."""
+    from app.lab.bench.routing import Options, run
+
+    try:
+        options = Options(
+            replicas=replicas,
+            gateways=gateways,
+            slots=slots,
+            adapters=adapters,
+            load=load,
+            seconds=seconds,
+            rounds=rounds,
+            seed=seed,
+            traces=tuple(traces.split(",")),
+            policies=tuple(policies.split(",")),
+        )
+    except ValueError as error:
+        fail(str(error), USAGE)
+    path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr())
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
+
+
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def registry(context: typer.Context) -> None:
     """Measure the cost of resolving a key and an adapter name in a large registry."""

@@ -88,6 +88,16 @@ class Admission:
         """Number of waiting requests, with their first sequence or a later one."""
         return len(self._requests) - self._running
 
+    @property
+    def queued_tokens(self) -> float:
+        """Expected weighted tokens of the waiting requests."""
+        return self._counters.backlog()
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Service rate under load, in weighted tokens; None if too little was measured."""
+        return self._served.per_second
+
     def start_tag(self, name: str) -> float:
         """Return the start tag of a running sequence.
 

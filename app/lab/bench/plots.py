@@ -5,8 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: One colour per server in every plot: Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = {"tenora": "#0072B2", "vllm": "#D55E00", "peft": "#999999", "base": "#009E73"}
+#: Colours by server or routing policy, the same in every plot: Okabe and Ito's palette, which colour-blind readers can
+#: tell apart.
+_COLOURS = {
+    "tenora": "#0072B2",
+    "vllm": "#D55E00",
+    "peft": "#999999",
+    "base": "#009E73",
+    "least loaded": "#D55E00",
+    "round robin": "#999999",
+    "power of two": "#009E73",
+    "llm-d": "#CC79A7",
+}
 
 
 @dataclass(frozen=True, slots=True)
