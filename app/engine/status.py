@@ -27,6 +27,7 @@ class VersionResidency:
         bytes: size in host memory; 0 if it is not there.
         oldest_wait_s: seconds that its first waiting request has waited; 0 if none waits.
         draining: whether it must give its slot to an older waiting request, so that it admits no more requests.
+        digest: its content digest; empty if it is unknown.
     """
 
     version_id: int
@@ -37,6 +38,7 @@ class VersionResidency:
     bytes: int
     oldest_wait_s: float
     draining: bool
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class EngineStatus:
         hangs: engines killed because they no longer answered.
         device: name of the engine's device, such as ``cpu``; empty if it is unknown.
         kv_tokens: tokens that fit in the KV cache; 0 until the engine has started.
+        queued_tokens: expected weighted tokens of the waiting requests.
+        tokens_per_s: service rate under load in weighted tokens; None if too little was measured.
     """
 
     state: EngineState
@@ -116,6 +120,8 @@ class EngineStatus:
     kernels: KernelChecks = KernelChecks()
     device: str = ""
     kv_tokens: int = 0
+    queued_tokens: float = 0.0
+    tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,16 @@ class AdmissionQueue:
         """Number of requests that wait for admission."""
         return self._admission.waiting
 
+    @property
+    def queued_tokens(self) -> float:
+        """Expected weighted tokens of the waiting requests."""
+        return self._admission.queued_tokens
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Service rate under load, in weighted tokens; None if too little was measured."""
+        return self._admission.tokens_per_s
+
     async def _wait(self, request: AdmissionRequest) -> None:
         future = self._futures[request.request_id] = asyncio.get_running_loop().create_future()
         if request.version_id is not None:
