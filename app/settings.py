@@ -251,6 +251,9 @@ class RaySettings(BaseModel):
     )
     upscale_delay_s: float = Field(10, ge=0, description="Seconds of higher load before replicas are added")
     downscale_delay_s: float = Field(600, ge=0, description="Seconds of lower load before replicas are removed")
+    pin_copies: int = Field(
+        1, ge=1, le=1000, description="Minimum number of replicas that requests of a pinned version are spread over"
+    )
     start_seconds: float = Field(
         600,
         gt=0,

@@ -202,7 +202,8 @@ def _engine(settings: Settings) -> "Engine | None":
     from app.ray.cluster import open_transport
     from app.ray.engine import RayEngine
 
-    return RayEngine(partial(open_transport, settings), start_s=settings.ray.start_seconds)
+    ray = settings.ray
+    return RayEngine(partial(open_transport, settings), start_s=ray.start_seconds, pin_copies=ray.pin_copies)
 
 
 async def _announce(gateway: "Gateway", *, addresses: tuple[str, ...], form: Literal["json", "text"]) -> None:

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from ray import serve
+from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -11,6 +12,7 @@ from ray.serve.schema import LoggingConfig
 from app.domain.errors import EngineUnavailable
 from app.engine.vllm.requirements import is_cpu_build
 from app.ray.replica import START_FAILED, EngineReplica
+from app.ray.request_router import NodeRouter
 from app.settings import Settings
 
 #: Name of the application, of its deployment and of the namespace of both.
@@ -20,6 +22,8 @@ DEPLOYMENT = "engine"
 #: Ray's queue must never form: it is first in, first out over all tenants. All waiting is in the engine's queue.
 _MAX_ONGOING = 1_000_000
 _HEALTH_S = 2.0
+#: Seconds after which a new replica's node is known to the gateways, and the limit of that question.
+_STATS_S, _STATS_TIMEOUT_S = 1.0, 5.0
 _REASON_CHARACTERS = 600
 _HEALTH_TIMEOUT_S = 30.0
 
@@ -70,6 +74,11 @@ def _options(settings: Settings) -> dict[str, Any]:
         "health_check_timeout_s": _HEALTH_TIMEOUT_S,
         "graceful_shutdown_timeout_s": settings.grace_seconds,
         "logging_config": _quiet(),
+        "request_router_config": RequestRouterConfig(
+            request_router_class=NodeRouter,
+            request_routing_stats_period_s=_STATS_S,
+            request_routing_stats_timeout_s=_STATS_TIMEOUT_S,
+        ),
     }
     if ray.min_replicas == ray.max_replicas:
         return options | {"num_replicas": ray.min_replicas}

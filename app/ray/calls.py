@@ -8,9 +8,13 @@ from typing import Any, Self
 from app.domain.errors import Busy, EngineUnavailable, TenoraError
 from app.engine.error_event import error_event
 from app.engine.port import Answer, AnswerEvent, EngineRequest, Outcome, TokenUsage
+from app.engine.residency.cost_estimate import admission_request
 from app.ray.error_words import engine_lost
+from app.ray.routes import Attempt, Routes
 from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Frame, Kind, WireError, decode_frame, encode_request
+from app.scheduling.routing import NoReplica
+from app.scheduling.token_counters import cost_of
 
 #: Replicas that a request is sent to, one after the other, while nothing of its answer has gone out.
 ATTEMPTS = 3
@@ -22,9 +26,9 @@ _DONE = AnswerEvent("data: [DONE]\n\n", 0)
 class RayCall:
     """Implementation of :class:`app.engine.port.EngineCall`."""
 
-    def __init__(self, request: EngineRequest, transport: Transport) -> None:
+    def __init__(self, request: EngineRequest, transport: Transport, routes: Routes) -> None:
         self.request = request
-        self._transport = transport
+        self._transport, self._routes = transport, routes
         self._began = time.monotonic()
         self._outcome = Outcome()
 
@@ -33,23 +37,57 @@ class RayCall:
         return self._outcome
 
     async def answer(self) -> Answer:
-        version = self.request.adapter.digest if self.request.adapter else None
+        failed: set[str] = set()
         for _ in range(ATTEMPTS):
             message = encode_request(self.request, deadline_s=self._left_s())
-            stream = self._transport.answer(message, version=version)
+            attempt = self._attempt(failed)
             try:
-                return await self._begin(stream)
+                answer = await self._ask(message, attempt)
             except ReplicaLost:
-                continue
-            except NoReplicas:
-                raise EngineUnavailable("No engine replica runs. Try again later.", retry_after=5) from None
-            except WireError as error:
-                stream.cancel()
-                raise EngineUnavailable(str(error)) from None
-            except asyncio.CancelledError:
-                await self.abandon(stream)
+                attempt.finish()
+                failed.update(filter(None, (attempt.target.node_id,)))
+            except BaseException:
+                attempt.finish()
                 raise
+            else:
+                if isinstance(answer, dict):
+                    attempt.finish()
+                return answer
         raise engine_lost()
+
+    def _attempt(self, failed: set[str]) -> Attempt:
+        """Choose a replica.
+
+        Raises:
+            EngineUnavailable: no replica is ready that has not failed this request.
+        """
+        request = self.request
+        deadline = None if request.deadline_s is None else self._began + request.deadline_s
+        version = request.adapter.digest if request.adapter else None
+        try:
+            return self._routes.begin(version, tokens=_tokens(request), deadline=deadline, avoid=failed)
+        except NoReplica as error:
+            raise (engine_lost() if failed else EngineUnavailable(str(error), retry_after=5)) from None
+
+    async def _ask(self, message: bytes, attempt: Attempt) -> Answer:
+        """Send the request to a replica and read the answer up to its first byte.
+
+        Raises:
+            ReplicaLost: nothing of the answer has arrived.
+            EngineUnavailable: no replica runs, or it runs another release.
+            Exception: the error with which the replica refused the request.
+        """
+        stream = self._transport.answer(message, target=attempt.target)
+        try:
+            return await self._begin(stream, attempt)
+        except NoReplicas:
+            raise EngineUnavailable("No engine replica runs. Try again later.", retry_after=5) from None
+        except WireError as error:
+            stream.cancel()
+            raise EngineUnavailable(str(error)) from None
+        except asyncio.CancelledError:
+            await self.abandon(stream)
+            raise
 
     async def abandon(self, stream: FrameStream) -> None:
         """End the request at its replica, and fetch its outcome, so that the client is charged for its tokens."""
@@ -84,7 +122,7 @@ class RayCall:
             raise Busy("The engine could not start to answer before the deadline. Try again later.", retry_after=1)
         return left_s
 
-    async def _begin(self, stream: FrameStream) -> Answer:
+    async def _begin(self, stream: FrameStream, attempt: Attempt) -> Answer:
         """Read an answer's frames up to its first byte.
 
         Raises:
@@ -99,12 +137,12 @@ class RayCall:
             if frame.kind is Kind.ERROR:
                 raise frame.value
             if frame.kind is Kind.EVENT:
-                return RayEvents(self, stream, frame.value)
+                return RayEvents(self, stream, attempt, frame.value)
             if frame.kind is Kind.WHOLE:
                 await self._settle(stream, frame.value)
                 return frame.value  # type: ignore[no-any-return]
             if frame.kind is Kind.OUTCOME and (data := await stream.next()) is None:
-                return RayEvents(self, stream, None)
+                return RayEvents(self, stream, attempt, None)
             if frame.kind is Kind.OUTCOME and data is not None:
                 raise _refusal(decode_frame(data))
 
@@ -119,12 +157,14 @@ class RayCall:
 
 
 class RayEvents:
-    """Event stream from a replica. If the replica is lost, one error event ends it."""
+    """Event stream from a replica. If the replica is lost, one error event ends it. Its end is the attempt's end."""
 
-    def __init__(self, call: RayCall, stream: FrameStream, first: AnswerEvent | None) -> None:
-        self._call, self._stream = call, stream
+    def __init__(self, call: RayCall, stream: FrameStream, attempt: Attempt, first: AnswerEvent | None) -> None:
+        self._call, self._stream, self._attempt = call, stream, attempt
         self._ready = deque([first] if first else ())
-        self._open = first is not None
+        self._open = True
+        if first is None:
+            self._close()
 
     def __aiter__(self) -> Self:
         return self
@@ -148,20 +188,33 @@ class RayEvents:
             raise
         if data is not None:
             return frame.value  # type: ignore[no-any-return]
-        self._open = False
+        self._close()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
         self._ready.clear()
         if self._open:
             self._open = False
-            await self._call.abandon(self._stream)
+            try:
+                await self._call.abandon(self._stream)
+            finally:
+                self._close()
+
+    def _close(self) -> None:
+        self._open = False
+        self._attempt.finish()
 
     def _cut(self, error: Exception) -> AnswerEvent:
-        self._open = False
+        self._close()
         self._stream.cancel()
         self._ready.append(_DONE)
         return AnswerEvent(error_event(error if isinstance(error, TenoraError) else engine_lost()), 0)
+
+
+def _tokens(request: EngineRequest) -> float:
+    """Estimate the weighted tokens of a request."""
+    admission = admission_request(request)
+    return cost_of(sum(admission.prompts), admission.output_tokens * admission.sequences)
 
 
 async def _next(stream: FrameStream) -> Frame:

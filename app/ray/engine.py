@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.identity import VersionKey
 from app.domain.errors import EngineUnavailable
@@ -12,9 +12,11 @@ from app.engine.port import EngineRequest, Listener, SmokeResult
 from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.ray.calls import RayCall
 from app.ray.error_words import engine_lost
+from app.ray.routes import Routes
 from app.ray.snapshot import Snapshot, decode_snapshot, encode_numbers, merged
 from app.ray.transport import NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Kind, WireError, decode_frame, decode_smoke, encode_key
+from app.scheduling.routing import NoReplica
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +36,23 @@ class _Known:
 class RayEngine:
     """Implementation of :class:`app.engine.port.Engine` on the engine replicas of a fleet.
 
-    - Each replica follows pins, preloads and deletions by itself, as an engine node. So these calls do nothing here.
-      Nothing of a version is ever in this process.
+    - Each replica follows pins, preloads and deletions by itself, as an engine node. Here, a pin only raises the number
+      of replicas that a version is sent to. Nothing of a version is ever in this process.
     - The state is the sum over the replicas, up to a second old.
 
     Args:
         connect: connects to the replicas.
         start_s: seconds within which a replica must be ready at the start.
+        pin_copies: minimum number of replicas of a pinned version.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Transport]], *, start_s: float) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Transport]], *, start_s: float, pin_copies: int = 1) -> None:
         self._connect, self._start_s = connect, start_s
+        self._routes = Routes(pin_copies=pin_copies)
+        self._pins: dict[int, VersionKey] = {}
         self._transport: Transport | None = None
         self._known: dict[str, _Known] = {}
+        self._routes.keep(self._known.keys())
         self._report = merged(())
         self._listeners: list[Listener] = []
         self._wait_listeners: list[Callable[[float], None]] = []
@@ -84,18 +90,19 @@ class RayEngine:
     # Inference.
 
     def begin(self, request: EngineRequest) -> RayCall:
-        return RayCall(request, self._connected)
+        return RayCall(request, self._connected, self._routes)
 
     # Residency.
 
     async def smoke(self, key: VersionKey) -> SmokeResult:
         try:
-            data = await self._connected.call("smoke", encode_key(key), version=key.digest)
+            with self._routes.begin(key.digest) as attempt:
+                data = await self._connected.call("smoke", encode_key(key), target=attempt.target)
             frame = decode_frame(data)
             if frame.kind is Kind.ERROR:
                 raise frame.value
             return decode_smoke(frame)
-        except WireError as error:
+        except (WireError, NoReplica) as error:
             raise EngineUnavailable(str(error)) from None
         except (ReplicaLost, NoReplicas):
             raise engine_lost() from None
@@ -107,13 +114,17 @@ class RayEngine:
         """Do nothing: each replica loads the preload list."""
 
     async def pin(self, key: VersionKey) -> None:
-        """Do nothing: each replica follows the registry's pins."""
+        """Send the version to at least ``pin_copies`` replicas. Each replica follows the registry's pins."""
+        self._pins[key.version_id] = key
+        self._note_pins()
 
     async def unpin(self, version_id: int) -> None:
-        """Do nothing: each replica follows the registry's pins."""
+        if self._pins.pop(version_id, None):
+            self._note_pins()
 
     async def unload(self, version_id: int) -> None:
-        """Do nothing: each replica confirms a deletion as a node."""
+        """Forget a pin: each replica confirms a deletion as a node."""
+        await self.unpin(version_id)
 
     async def holds(self, version_id: int) -> bool:
         """Return False: nothing of a version is in this process."""
@@ -123,10 +134,11 @@ class RayEngine:
     # Status.
 
     def status(self) -> EngineStatus:
-        return self._report.status
+        # The pins of this process, not those of the replicas: each pin of the registry must reach the routes.
+        return replace(self._report.status, pinned=frozenset(self._pins))
 
     def report(self) -> StatusReport:
-        return self._report
+        return replace(self._report, status=self.status())
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -183,3 +195,7 @@ class RayEngine:
             for wait_listener in self._wait_listeners:
                 wait_listener(seconds)
         self._known[snapshot.node] = _Known(snapshot, time.monotonic())
+        self._routes.report(snapshot.routing)
+
+    def _note_pins(self) -> None:
+        self._routes.pin([key.digest for key in self._pins.values()])

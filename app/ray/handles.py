@@ -8,7 +8,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from app.ray.transport import FrameStream, NoReplicas, ReplicaLost
+from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Target
 
 #: Errors of a replica that ended, of a connection that broke, and of a method that raised.
 _LOST = (RayError, RayServeException, grpc.RpcError, ConnectionError)
@@ -51,12 +51,11 @@ class HandleTransport:
         self._handle = handle.options(_by_reference=False, response_serialization="noop")
         self._answers = self._handle.options(method_name="answer", stream=True)
 
-    def answer(self, request: bytes, *, version: str | None) -> FrameStream:
-        handle = self._answers.options(session_id=version) if version else self._answers
-        return HandleFrames(handle.remote(request))
+    def answer(self, request: bytes, *, target: Target) -> FrameStream:
+        return HandleFrames(self._answers.options(session_id=str(target)).remote(request))
 
-    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
-        handle = self._handle.options(method_name=method, session_id=version or "")
+    async def call(self, method: str, argument: bytes, *, target: Target) -> bytes:
+        handle = self._handle.options(method_name=method, session_id=str(target))
         try:
             result: bytes = await handle.remote(argument)
         except DeploymentUnavailableError:

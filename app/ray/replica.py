@@ -14,7 +14,9 @@ from app.domain.errors import EngineUnavailable, TenoraError
 from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
+from app.ray.preference import RoutingStats
 from app.ray.snapshot import Recorder, Snapshot, decode_number, encode_snapshot
+from app.ray.state import LoadTimes, replica_report
 from app.ray.wire import WIRE_VERSION, WireError, decode_key, encode_error, encode_smoke
 from app.served_base import base_folder, base_name
 from app.services.deletion.version_guard import VersionGuard
@@ -80,17 +82,22 @@ class EngineReplica:
     async def snapshot(self, numbers: bytes) -> bytes:
         """Return the state of the engine, and what has happened since the gateway's last question."""
         recorder, known = self._recorder, decode_number(numbers, self._process)
+        report, node = self._node.engine.report(), self._resources.node_id
         snapshot = Snapshot(
             wire=WIRE_VERSION,
-            node=self._resources.node_id,
             process=self._process,
             pid=os.getpid(),
-            report=self._node.engine.report(),
+            report=report,
+            routing=replica_report(node, report, self._node.cache.digests, self._times),
             number=recorder.number,
             events=recorder.events_after(known),
             waits=recorder.waits_after(known),
         )
         return encode_snapshot(snapshot)
+
+    async def record_routing_stats(self) -> RoutingStats:
+        """Return the node of this replica, by which gateways address it. Ray asks each second."""
+        return {"node": self._resources.node_id, "slots": self._node.engine.status().slots}
 
     async def check_health(self) -> None:
         """Raise if the engine has ended for good, so that Ray replaces this replica."""
@@ -106,11 +113,12 @@ class EngineReplica:
         from app.engine.vllm.worker.fork_server import start_ahead
 
         start_ahead()
-        self._process, self._recorder = uuid.uuid4().hex, Recorder()
+        self._process, self._recorder, self._times = uuid.uuid4().hex, Recorder(), LoadTimes()
         self._resources = resources = Resources(settings)
         self._guard = VersionGuard(resources.database)
         self._node = node = EngineNode(resources, in_flight=self._guard)
         node.engine.subscribe(self._recorder.note)
+        node.engine.subscribe(self._times.note)
         node.engine.watch_waits(self._recorder.waited)
         self._answering = Answering(node.engine, self._guard, node.prefetching.seen)
         await self._stack.enter_async_context(running_node(node))

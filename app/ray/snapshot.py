@@ -18,6 +18,7 @@ from app.engine.status import (
     VersionResidency,
 )
 from app.ray.wire import WIRE_VERSION, OtherWireVersion, WireError
+from app.scheduling.replica_report import ReplicaReport
 
 #: Events and waits that a replica keeps for gateways. Gateways ask each second.
 _KEPT = 1_000
@@ -31,23 +32,28 @@ class Snapshot:
 
     Attributes:
         wire: wire version of the replica.
-        node: id of its HOME.
         process: random id of its process.
         pid: id of its process on its machine.
         report: the engine's report.
+        routing: its state for the routing rule.
         number: events and waits that the process has counted.
         events: events after the number that the gateway asked for.
         waits: seconds that requests waited for admission, after the same number.
     """
 
     wire: int
-    node: str
     process: str
     pid: int
     report: StatusReport
+    routing: ReplicaReport
     number: int = 0
     events: tuple[EngineEvent, ...] = ()
     waits: tuple[float, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """Id of its HOME."""
+        return self.routing.node_id
 
 
 _SNAPSHOT = TypeAdapter(Snapshot)
@@ -139,7 +145,7 @@ NO_REPORT = StatusReport(
 
 _SUMMED = (
     *("slots", "slots_used", "window", "running", "waiting", "restarts", "hangs"),
-    *("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes", "kv_tokens"),
+    *("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes", "kv_tokens", "queued_tokens"),
 )
 
 
@@ -157,6 +163,7 @@ def merged(reports: Sequence[StatusReport]) -> StatusReport:
         tiers=_tiers(tier for status in statuses for tier in status.tiers),
         kernels=_kernels([status.kernels for status in statuses]),
         device=", ".join(sorted({status.device for status in statuses if status.device})),
+        tokens_per_s=sum(status.tokens_per_s or 0.0 for status in statuses) or None,
         **{name: sum(getattr(status, name) for status in statuses) for name in _SUMMED},
     )
     return StatusReport(
@@ -182,6 +189,7 @@ def _versions(versions: Iterable[VersionResidency]) -> tuple[VersionResidency, .
             bytes=old.bytes + new.bytes,
             oldest_wait_s=max(old.oldest_wait_s, new.oldest_wait_s),
             draining=old.draining or new.draining,
+            digest=old.digest or new.digest,
         )
     return tuple(joined.values())
 

@@ -1,6 +1,7 @@
 """Transport of a gateway to its engine replicas, as this package needs it. :mod:`app.ray.handles` has Ray's."""
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 
 class ReplicaLost(Exception):
@@ -9,6 +10,29 @@ class ReplicaLost(Exception):
 
 class NoReplicas(Exception):
     """No replica runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Address of a request.
+
+    Attributes:
+        node_id: replica that the gateway has chosen, by the id of its HOME. None: any replica.
+        version: content digest of the request's version; None for the base model.
+    """
+
+    node_id: str | None = None
+    version: str | None = None
+
+    def __str__(self) -> str:
+        """Format the target as the session id of a request in Ray."""
+        return f"{self.version or ''}@{self.node_id or ''}"
+
+    @classmethod
+    def parse(cls, session_id: str) -> Self:
+        """Parse a session id."""
+        version, _, node_id = session_id.partition("@")
+        return cls(node_id or None, version or None)
 
 
 class FrameStream(Protocol):
@@ -28,15 +52,11 @@ class FrameStream(Protocol):
 class Transport(Protocol):
     """Calls to engine replicas; arguments and results are messages of :mod:`app.ray.wire`."""
 
-    def answer(self, request: bytes, *, version: str | None) -> FrameStream:
-        """Send a request to a replica.
+    def answer(self, request: bytes, *, target: Target) -> FrameStream:
+        """Send a request to a replica. If the target has ended, another one gets it."""
 
-        Args:
-            version: content digest of the request's version; None for the base model.
-        """
-
-    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
-        """Call a method of one replica.
+    async def call(self, method: str, argument: bytes, *, target: Target) -> bytes:
+        """Call a method of one replica, chosen as by :meth:`answer`.
 
         Raises:
             ReplicaLost

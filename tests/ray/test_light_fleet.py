@@ -19,7 +19,10 @@ from app.engine.port import AnswerEvent, Endpoint, EngineRequest
 from app.ray import cluster
 from app.ray.calls import RayCall
 from app.ray.error_words import ReplicaFailed
-from app.ray.transport import Transport
+from app.ray.routes import Routes
+from app.ray.transport import Target, Transport
+from app.ray.wire import Kind, decode_frame, encode_request
+from app.scheduling.rendezvous import ranking
 from app.settings import Settings
 from tests.support.server import START_S, until
 
@@ -62,7 +65,7 @@ async def transport(settings: Settings) -> AsyncIterator[Transport]:
 
 
 def request(number: int, **body: Any) -> EngineRequest:
-    return EngineRequest(f"req-{number}-{os.getpid()}", Endpoint.CHAT, body, "m", None, "salt")
+    return EngineRequest(f"req-{number}-{os.getpid()}", Endpoint.CHAT, body, "m", None, "salt", "hi")
 
 
 async def running(transport: Transport) -> dict[int, int]:
@@ -73,17 +76,17 @@ async def running(transport: Transport) -> dict[int, int]:
 
 async def begun(transport: Transport, number: int) -> tuple[RayCall, Any, int]:
     """Start an endless stream. Return its call, the stream and the process of its replica."""
-    call = RayCall(request(number, stream=True, events=10**6, every_s=0.01), transport)
+    call = RayCall(request(number, stream=True, events=10**6, every_s=0.01), transport, Routes())
     answer: Any = await call.answer()
     event = await anext(answer)
     return call, answer, int(event.text.split()[2])
 
 
 async def test_answers_streams_aborts_and_faults(transport: Transport) -> None:
-    call = RayCall(request(1), transport)
+    call = RayCall(request(1), transport, Routes())
     assert (await call.answer())["pid"] in await running(transport)
     assert call.outcome.usage is not None
-    call = RayCall(request(2, stream=True, events=100, every_s=0), transport)
+    call = RayCall(request(2, stream=True, events=100, every_s=0), transport, Routes())
     events = [event async for event in await call.answer()]
     assert [event.text.split()[1] for event in events[:-1]] == [str(number) for number in range(100)]
     assert call.outcome.usage is not None
@@ -94,7 +97,33 @@ async def test_answers_streams_aborts_and_faults(transport: Transport) -> None:
     assert call.outcome.usage.output_tokens >= 1
     assert set((await running(transport)).values()) == {0}
     with pytest.raises(ReplicaFailed):
-        await RayCall(request(4, fault="the prompt was: secret"), transport).answer()
+        await RayCall(request(4, fault="the prompt was: secret"), transport, Routes()).answer()
+
+
+async def test_a_request_reaches_the_node_of_its_target(transport: Transport) -> None:
+    version = "f" * 64
+    nodes = {f"node-{pid}": pid for pid in await running(transport)}
+
+    async def answered_by(number: int, target: Target) -> int:
+        stream = transport.answer(encode_request(request(number), deadline_s=None), target=target)
+        assert decode_frame(await stream.next() or b"").kind is Kind.HELLO
+        pid: int = decode_frame(await stream.next() or b"").value["pid"]
+        assert decode_frame(await stream.next() or b"").kind is Kind.OUTCOME
+        assert await stream.next() is None
+        return pid
+
+    # Ray asks a new replica for its node within about a second.
+    first = ranking(version, tuple(sorted((node, 4) for node in nodes)))[0]
+    async with asyncio.timeout(START_S):
+        while await answered_by(100, Target("gone", version)) != nodes[first]:
+            await asyncio.sleep(0.1)
+        for node, pid in nodes.items():
+            while await answered_by(101, Target(node)) != pid:
+                await asyncio.sleep(0.1)
+    for number in range(10):
+        for node, pid in nodes.items():
+            assert await answered_by(110 + number, Target(node, version)) == pid
+        assert await answered_by(120 + number, Target("gone", version)) == nodes[first]
 
 
 async def test_a_killed_replica_cuts_its_streams_and_no_others(transport: Transport) -> None:
@@ -111,7 +140,7 @@ async def test_a_killed_replica_cuts_its_streams_and_no_others(transport: Transp
             assert not (await anext(answer)).text.startswith('data: {"error"')
             await answer.aclose()
     for number in range(15):
-        assert (await RayCall(request(20 + number), transport).answer())["pid"] != victim
+        assert (await RayCall(request(20 + number), transport, Routes()).answer())["pid"] != victim
     async with asyncio.timeout(START_S):
         while len(await running(transport)) < REPLICAS:
             await asyncio.sleep(0.1)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from adapters.identity import VersionKey
 from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.ray.answering import Answering
-from app.ray.transport import NoReplicas, ReplicaLost
+from app.ray.transport import NoReplicas, ReplicaLost, Target
 
 
 class ScriptedCall:
@@ -108,27 +108,33 @@ class Frames:
 
 
 class Fleet:
-    """Transport to replicas in this process. Requests go to them in turn.
+    """Transport to replicas in this process, whose nodes are ``0``, ``1`` and so on. Without a node, they take turns.
 
     Attributes:
+        targets: target of each attempt.
         losses: for each attempt, the number of frames after which its replica is lost; None: it is not.
     """
 
     def __init__(self, *replicas: Answering) -> None:
         self._replicas = replicas
         self.losses: list[int | None] = []
-        self.attempts = 0
+        self.targets: list[Target] = []
         self.changed: Callable[[bytes], bytes] = lambda data: data
 
-    def answer(self, request: bytes, *, version: str | None) -> Frames:
+    @property
+    def attempts(self) -> int:
+        return len(self.targets)
+
+    def answer(self, request: bytes, *, target: Target) -> Frames:
         if not self._replicas:
             return Frames(_none(), None)
-        replica = self._replicas[self.attempts % len(self._replicas)]
+        number = self.attempts if target.node_id is None else int(target.node_id)
+        replica = self._replicas[number % len(self._replicas)]
         loss = self.losses[self.attempts] if self.attempts < len(self.losses) else None
-        self.attempts += 1
+        self.targets.append(target)
         return Frames(replica.frames(self.changed(request)), loss)
 
-    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
+    async def call(self, method: str, argument: bytes, *, target: Target) -> bytes:
         raise ReplicaLost
 
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:

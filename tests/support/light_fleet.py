@@ -19,6 +19,7 @@ from typing import cast
 from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.observability.logs import log_config
 from app.ray.answering import Answering
+from app.ray.preference import RoutingStats
 from app.services.deletion.version_guard import VersionGuard
 from app.settings import LogSettings, Settings
 from tests.support.fleet import OpenGuard
@@ -72,6 +73,9 @@ class LightReplica:
 
     async def outcome(self, request_id: bytes) -> bytes:
         return await self._answering.outcome(request_id.decode())
+
+    async def record_routing_stats(self) -> RoutingStats:
+        return {"node": f"node-{os.getpid()}", "slots": 4}
 
     async def running(self, _argument: bytes) -> bytes:
         return f"{os.getpid()} {self._answering.running}".encode()

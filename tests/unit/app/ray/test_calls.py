@@ -1,6 +1,7 @@
 """Calls of a gateway to replicas: retries before the first byte, one error event after it, outcomes of cut answers."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,17 +19,31 @@ from app.engine.port import AnswerEvent, Endpoint, EngineRequest
 from app.ray.answering import Answering
 from app.ray.calls import ATTEMPTS, RayCall
 from app.ray.error_words import ReplicaFailed
+from app.ray.routes import Routes
+from app.scheduling.replica_report import ReplicaReport
 from app.services.deletion.version_guard import VersionGuard
 from tests.support.fleet import Fleet, OpenGuard, ScriptedEngine
 
 KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
-REQUEST = EngineRequest("req-1", Endpoint.CHAT, {"stream": True}, "pricing", KEY, "salt", tenant="retail")
+REQUEST = EngineRequest("req-1", Endpoint.CHAT, {"stream": True}, "pricing", KEY, "salt", "hi", "retail")
 WHOLE = replace(REQUEST, body={})
 EVENTS = (AnswerEvent("data: one\n\n", 1), AnswerEvent("data: two\n\n", 2), AnswerEvent("data: [DONE]\n\n", 0))
 
 
 def answering(engine: ScriptedEngine, guard: OpenGuard | None = None) -> Answering:
     return Answering(cast("Any", engine), cast("VersionGuard", guard or OpenGuard()), lambda _key, _tenant: None)
+
+
+def call_to(request: EngineRequest, fleet: Fleet, routes: Routes | None = None) -> RayCall:
+    return RayCall(request, fleet, routes or Routes())
+
+
+def routes_to(*nodes: str) -> Routes:
+    """Return routes to replicas that have just reported."""
+    routes = Routes()
+    for node in nodes:
+        routes.report(ReplicaReport(node, 4))
+    return routes
 
 
 async def all_of(call: RayCall) -> list[AnswerEvent]:
@@ -40,7 +55,7 @@ async def all_of(call: RayCall) -> list[AnswerEvent]:
 async def test_a_stream_brings_its_events_and_its_outcome() -> None:
     engine = ScriptedEngine(*EVENTS)
     engine.load, engine.finite = LoadPhases(1.0, 2.0, 3.0, 4.0), False
-    call = RayCall(REQUEST, Fleet(answering(engine)))
+    call = call_to(REQUEST, Fleet(answering(engine)))
     answer = await call.answer()
     assert call.outcome.load == engine.load
     assert not isinstance(answer, dict)
@@ -53,7 +68,7 @@ async def test_a_stream_brings_its_events_and_its_outcome() -> None:
 
 async def test_a_whole_answer_brings_its_outcome() -> None:
     engine = ScriptedEngine()
-    call = RayCall(WHOLE, Fleet(answering(engine)))
+    call = call_to(WHOLE, Fleet(answering(engine)))
     answer = await call.answer()
     assert isinstance(answer, dict)
     assert answer["usage"]["completion_tokens"] == 7
@@ -61,7 +76,7 @@ async def test_a_whole_answer_brings_its_outcome() -> None:
 
 
 async def test_an_empty_stream_ends_at_once() -> None:
-    assert await all_of(RayCall(REQUEST, Fleet(answering(ScriptedEngine())))) == []
+    assert await all_of(call_to(REQUEST, Fleet(answering(ScriptedEngine())))) == []
 
 
 @pytest.mark.parametrize("lost_after", [0, 1])
@@ -69,7 +84,7 @@ async def test_a_replica_lost_before_the_first_byte_is_replaced(lost_after: int)
     engines = ScriptedEngine(*EVENTS), ScriptedEngine(*EVENTS)
     fleet = Fleet(*map(answering, engines))
     fleet.losses = [lost_after]
-    assert await all_of(RayCall(REQUEST, fleet)) == list(EVENTS)
+    assert await all_of(call_to(REQUEST, fleet)) == list(EVENTS)
     assert fleet.attempts == 2
 
 
@@ -77,13 +92,13 @@ async def test_retries_end_with_an_error() -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
     fleet.losses = [0] * 10
     with pytest.raises(EngineUnavailable, match="stopped while it answered"):
-        await RayCall(REQUEST, fleet).answer()
+        await call_to(REQUEST, fleet).answer()
     assert fleet.attempts == ATTEMPTS
 
 
 async def test_a_retry_after_the_deadline_is_refused() -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
-    call = RayCall(replace(REQUEST, deadline_s=0.0), fleet)
+    call = call_to(replace(REQUEST, deadline_s=0.0), fleet)
     with pytest.raises(Busy, match="deadline"):
         await call.answer()
     assert fleet.attempts == 0
@@ -93,7 +108,7 @@ async def test_a_retry_after_the_deadline_is_refused() -> None:
 async def test_a_stream_cut_after_that_ends_in_one_error_event(told: int) -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
     fleet.losses = [1 + told]
-    call = RayCall(REQUEST, fleet)
+    call = call_to(REQUEST, fleet)
     events = await all_of(call)
     assert events[:told] == list(EVENTS[:told])
     error, done = events[told:]
@@ -107,7 +122,7 @@ async def test_a_stream_cut_after_that_ends_in_one_error_event(told: int) -> Non
 async def test_a_whole_answer_without_an_outcome_counts_by_itself() -> None:
     fleet = Fleet(answering(ScriptedEngine()))
     fleet.losses = [2]
-    call = RayCall(WHOLE, fleet)
+    call = call_to(WHOLE, fleet)
     assert isinstance(await call.answer(), dict)
     assert call.outcome.usage is not None
     assert (call.outcome.usage.prompt_tokens, call.outcome.usage.output_tokens) == (3, 7)
@@ -128,7 +143,7 @@ async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> N
     engine.error = error
     fleet = Fleet(answering(engine))
     with pytest.raises(type(error), match=str(error)):
-        await RayCall(REQUEST, fleet).answer()
+        await call_to(REQUEST, fleet).answer()
     assert fleet.attempts == 1
 
 
@@ -136,14 +151,14 @@ async def test_a_fault_of_a_replica_shows_nothing_of_the_prompt() -> None:
     engine = ScriptedEngine()
     engine.error = ValueError("the prompt was: secret")
     with pytest.raises(ReplicaFailed) as caught:
-        await RayCall(REQUEST, Fleet(answering(engine))).answer()
+        await call_to(REQUEST, Fleet(answering(engine))).answer()
     assert "secret" not in str(caught.value)
 
 
 async def test_an_error_in_mid_stream_is_one_event_with_the_usage() -> None:
     engine = ScriptedEngine(*EVENTS[:2])
     engine.stream_error = EngineUnavailable("The engine stopped while it answered. Try again later.")
-    call = RayCall(REQUEST, Fleet(answering(engine)))
+    call = call_to(REQUEST, Fleet(answering(engine)))
     events = await all_of(call)
     assert [event.text.startswith('data: {"error"') for event in events] == [False, False, True, False]
     assert call.outcome.usage is not None
@@ -154,7 +169,7 @@ async def test_closing_a_stream_aborts_it_and_brings_its_outcome() -> None:
     engine = ScriptedEngine(*EVENTS[:2])
     engine.endless = True
     replica = answering(engine)
-    call = RayCall(REQUEST, Fleet(replica))
+    call = call_to(REQUEST, Fleet(replica))
     answer = await call.answer()
     assert not isinstance(answer, dict)
     assert await anext(answer) == EVENTS[0]
@@ -170,7 +185,7 @@ async def test_cancelling_a_whole_answer_ends_it_at_the_replica() -> None:
     engine = ScriptedEngine()
     engine.may_answer.clear()
     replica = answering(engine)
-    task = asyncio.create_task(cast("Any", RayCall(WHOLE, Fleet(replica)).answer()))
+    task = asyncio.create_task(cast("Any", call_to(WHOLE, Fleet(replica)).answer()))
     while not engine.calls:
         await asyncio.sleep(0)
     task.cancel()
@@ -183,7 +198,7 @@ async def test_a_deleted_version_is_not_loaded() -> None:
     engine, guard = ScriptedEngine(*EVENTS), OpenGuard()
     guard.error = NotFound("This version of the adapter was deleted.", param="model")
     with pytest.raises(NotFound, match="deleted"):
-        await RayCall(REQUEST, Fleet(answering(engine, guard))).answer()
+        await call_to(REQUEST, Fleet(answering(engine, guard))).answer()
     assert engine.calls == []
 
 
@@ -191,12 +206,12 @@ async def test_a_gateway_of_another_release_gets_a_sentence() -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
     fleet.changed = lambda data: data.replace(b'"wire":1', b'"wire":2')
     with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
-        await RayCall(REQUEST, fleet).answer()
+        await call_to(REQUEST, fleet).answer()
 
 
 async def test_without_replicas_the_engine_is_unavailable() -> None:
     with pytest.raises(EngineUnavailable, match="No engine replica runs"):
-        await RayCall(REQUEST, Fleet()).answer()
+        await call_to(REQUEST, Fleet()).answer()
 
 
 @given(st.lists(st.none() | st.integers(0, 6), max_size=4), st.integers(1, 3))
@@ -204,7 +219,7 @@ def test_no_event_is_lost_or_repeated_however_replicas_are_lost(losses: Sequence
     async def run() -> None:
         fleet = Fleet(*(answering(ScriptedEngine(*EVENTS)) for _ in range(replicas)))
         fleet.losses = list(losses)
-        call = RayCall(REQUEST, fleet)
+        call = call_to(REQUEST, fleet)
         try:
             events = await all_of(call)
         except EngineUnavailable:
@@ -216,3 +231,86 @@ def test_no_event_is_lost_or_repeated_however_replicas_are_lost(losses: Sequence
         assert events[-1] == EVENTS[-1]
 
     asyncio.run(run())
+
+
+async def test_a_request_goes_to_the_replica_of_the_rule_until_its_end() -> None:
+    engine = ScriptedEngine(*EVENTS)
+    fleet, routes = Fleet(answering(engine), answering(engine)), routes_to("0", "1")
+    answer = await call_to(REQUEST, fleet, routes).answer()
+    assert not isinstance(answer, dict)
+    (target,) = fleet.targets
+    assert target.version == KEY.digest
+    assert target.node_id is not None
+    assert routes.load(target.node_id) == routes.load("0") + routes.load("1") == 1
+    assert [event async for event in answer] == list(EVENTS)
+    assert routes.load(target.node_id) == 0
+    await call_to(WHOLE, fleet, routes).answer()
+    assert fleet.targets[1] == target
+    assert routes.load(target.node_id) == 0
+
+
+async def test_a_retry_avoids_the_replicas_that_were_lost() -> None:
+    engine = ScriptedEngine(*EVENTS)
+    fleet, routes = Fleet(answering(engine), answering(engine)), routes_to("0", "1")
+    fleet.losses = [1]
+    assert await all_of(call_to(REQUEST, fleet, routes)) == list(EVENTS)
+    assert {target.node_id for target in fleet.targets} == {"0", "1"}
+    fleet.losses = [None, None, 0, 0]
+    with pytest.raises(EngineUnavailable, match="stopped while it answered"):
+        await call_to(REQUEST, fleet, routes).answer()
+    assert fleet.attempts == 4
+    assert (routes.load("0"), routes.load("1")) == (0, 0)
+
+
+async def test_a_request_without_a_ready_replica_is_refused() -> None:
+    routes = Routes()
+    routes.report(ReplicaReport("0", 4, ready=False))
+    fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
+    with pytest.raises(EngineUnavailable, match="No engine replica is ready"):
+        await call_to(REQUEST, fleet, routes).answer()
+    assert fleet.attempts == 0
+
+
+@pytest.mark.parametrize("losses", [[1], [3]])
+async def test_a_lost_replica_ends_its_route(losses: list[int | None]) -> None:
+    fleet, routes = Fleet(answering(ScriptedEngine(*EVENTS))), routes_to("0")
+    fleet.losses = losses
+    with contextlib.suppress(EngineUnavailable):
+        await all_of(call_to(REQUEST, fleet, routes))
+    assert routes.load("0") == 0
+
+
+async def test_closing_a_stream_ends_its_route() -> None:
+    engine = ScriptedEngine(*EVENTS[:2])
+    engine.endless = True
+    fleet, routes = Fleet(answering(engine)), routes_to("0")
+    answer = await call_to(REQUEST, fleet, routes).answer()
+    assert not isinstance(answer, dict)
+    assert routes.load("0") == 1
+    await answer.aclose()
+    assert routes.load("0") == 0
+
+
+async def test_cancelling_a_request_ends_its_route() -> None:
+    engine = ScriptedEngine()
+    engine.may_answer.clear()
+    fleet, routes = Fleet(answering(engine)), routes_to("0")
+    task = asyncio.create_task(cast("Any", call_to(WHOLE, fleet, routes).answer()))
+    while not engine.calls:
+        await asyncio.sleep(0)
+    assert routes.load("0") == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert routes.load("0") == 0
+
+
+async def test_a_refused_request_and_an_empty_answer_end_their_routes() -> None:
+    engine = ScriptedEngine()
+    fleet, routes = Fleet(answering(engine)), routes_to("0")
+    assert await all_of(call_to(REQUEST, fleet, routes)) == []
+    assert routes.load("0") == 0
+    engine.error = QueueFull("full", retry_after=3)
+    with pytest.raises(QueueFull):
+        await call_to(REQUEST, fleet, routes).answer()
+    assert routes.load("0") == 0

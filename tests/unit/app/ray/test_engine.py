@@ -8,11 +8,12 @@ import pytest
 
 from adapters.identity import VersionKey
 from app.domain.errors import AdapterLoadFailed, EngineUnavailable
-from app.engine.port import EngineEvent, SmokeResult
+from app.engine.port import Endpoint, EngineEvent, EngineRequest, SmokeResult
 from app.engine.status import EngineState, StatusReport
 from app.ray.engine import RayEngine
 from app.ray.snapshot import NO_REPORT, Snapshot, encode_snapshot
-from app.ray.transport import NoReplicas, ReplicaLost
+from app.ray.state import replica_report
+from app.ray.transport import NoReplicas, ReplicaLost, Target
 from app.ray.wire import encode_error, encode_smoke
 
 KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
@@ -20,7 +21,8 @@ READY = replace(NO_REPORT, status=replace(NO_REPORT.status, state=EngineState.RE
 
 
 def snapshot(node: str, report: StatusReport = READY, *events: EngineEvent, number: int = 0) -> bytes:
-    return encode_snapshot(Snapshot(1, node, f"process-{node}", 7, report, number, events, (0.5,)))
+    routing = replica_report(node, report)
+    return encode_snapshot(Snapshot(1, f"process-{node}", 7, report, routing, number, events, (0.5,)))
 
 
 class Replicas:
@@ -31,14 +33,20 @@ class Replicas:
         self.smoke: bytes | Exception = encode_smoke(SmokeResult(finite=True, has_effect=True))
         self.closed = False
         self.questions: list[bytes] = []
+        self.targets: list[Target] = []
 
     async def connect(self) -> "Replicas":
         return self
 
-    def answer(self, request: bytes, *, version: str | None) -> Any:
-        raise NotImplementedError
+    def answer(self, request: bytes, *, target: Target) -> Any:
+        self.targets.append(target)
+        return self
 
-    async def call(self, method: str, argument: bytes, *, version: str | None = None) -> bytes:
+    async def next(self) -> bytes | None:
+        raise NoReplicas
+
+    async def call(self, method: str, argument: bytes, *, target: Target) -> bytes:
+        self.targets.append(target)
         if isinstance(self.smoke, Exception):
             raise self.smoke
         return self.smoke
@@ -114,15 +122,39 @@ async def test_smoke_checks_bring_their_result_or_error() -> None:
         replicas.smoke = lost
         with pytest.raises(EngineUnavailable):
             await engine.smoke(KEY)
+    assert set(replicas.targets) == {Target("a", KEY.digest)}
+    await engine.stop()
+
+
+async def test_requests_follow_the_reports_of_the_replicas() -> None:
+    busy = replace(READY, status=replace(READY.status, running=9))
+    replicas = Replicas([snapshot("a", busy), snapshot("b"), snapshot("c", NO_REPORT)])
+    engine = await started(replicas)
+    for _ in range(2):
+        # The first call ends before the second one begins, so it does not count any more.
+        with pytest.raises(EngineUnavailable, match="No engine replica runs"):
+            await engine.begin(EngineRequest("req-1", Endpoint.CHAT, {}, "base", None, "salt", "hi")).answer()
+    assert replicas.targets == [Target("b"), Target("b")]
     await engine.stop()
 
 
 async def test_placement_is_left_to_the_replicas() -> None:
     engine = await started(Replicas([snapshot("a")]))
     engine.prefetch(KEY)
-    await engine.pin(KEY)
     await engine.preload(KEY)
-    await engine.unpin(1)
     await engine.unload(1)
     assert not await engine.holds(1)
+    await engine.stop()
+
+
+async def test_pins_are_those_of_the_registry_and_not_those_of_the_replicas() -> None:
+    pinned = replace(READY, status=replace(READY.status, pinned=frozenset({1, 2})))
+    engine = await started(Replicas([snapshot("a", pinned)]))
+    # Else the pins that the replicas know would never reach the routes.
+    assert engine.status().pinned == frozenset()
+    await engine.pin(KEY)
+    assert engine.report().status.pinned == engine.status().pinned == {1}
+    await engine.unpin(2)
+    await engine.unload(1)
+    assert engine.status().pinned == frozenset()
     await engine.stop()

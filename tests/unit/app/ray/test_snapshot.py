@@ -20,6 +20,7 @@ from app.ray.snapshot import (
     merged,
 )
 from app.ray.wire import OtherWireVersion, WireError
+from app.scheduling.replica_report import ReplicaReport
 
 COUNTS = st.integers(0, 10**6)
 STATUSES = st.builds(
@@ -44,17 +45,30 @@ VERSIONS = st.builds(
     *[COUNTS] * 4,
     st.floats(0, 100),
     st.booleans(),
+    st.sampled_from(["", "a" * 64]),
 )
 TENANTS = st.builds(TenantQueue, st.sampled_from("abc"), st.floats(0.1, 10), COUNTS, COUNTS, st.floats(0, 1e9))
 REPORTS = st.builds(StatusReport, STATUSES, st.lists(VERSIONS).map(tuple), st.lists(TENANTS).map(tuple))
 EVENTS = st.builds(EngineEvent, st.sampled_from(["load", "evict", "unload", "load_failed"]), COUNTS)
+DIGESTS = st.frozensets(st.text("0123456789abcdef", max_size=64), max_size=3)
+ROUTING = st.builds(
+    ReplicaReport,
+    st.text("0123456789abcdef", min_size=1),
+    COUNTS,
+    st.booleans(),
+    COUNTS,
+    st.floats(0, 1e9),
+    st.none() | st.floats(0, 1e9),
+    *[DIGESTS] * 3,
+    *[st.floats(0, 100)] * 3,
+)
 SNAPSHOTS = st.builds(
     Snapshot,
     st.just(1),
     st.text("0123456789abcdef"),
-    st.text("0123456789abcdef"),
     COUNTS,
     REPORTS,
+    ROUTING,
     COUNTS,
     st.lists(EVENTS, max_size=3).map(tuple),
     st.lists(st.floats(0, 100), max_size=3).map(tuple),

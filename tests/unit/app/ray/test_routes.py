@@ -1,0 +1,93 @@
+"""Routes of a gateway: reports, pins, stale state, and the end of each route."""
+
+import pytest
+
+from app.ray.routes import Routes
+from app.ray.transport import Target
+from app.scheduling.rendezvous import ranking
+from app.scheduling.replica_report import ReplicaReport
+from app.scheduling.routing import STALE_S, NoReplica
+
+NODES = ("a", "b", "c")
+VERSION = "f" * 64
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def routes_of(clock: Clock, *reports: ReplicaReport, pin_copies: int = 1) -> Routes:
+    routes = Routes(pin_copies=pin_copies, monotonic=clock)
+    for report in reports or [ReplicaReport(node, 4) for node in NODES]:
+        routes.report(report)
+    return routes
+
+
+def first(version: str) -> str:
+    return ranking(version, tuple((node, 4) for node in NODES))[0]
+
+
+def test_before_the_first_report_any_replica_is_the_target() -> None:
+    attempt = Routes().begin(VERSION)
+    assert attempt.target == Target(None, VERSION)
+    attempt.finish()
+
+
+def test_requests_of_a_version_meet_in_one_replica() -> None:
+    routes = routes_of(Clock())
+    assert {routes.begin(VERSION).target for _ in range(2)} == {Target(first(VERSION), VERSION)}
+
+
+def test_a_route_ends_once() -> None:
+    routes = routes_of(Clock())
+    with routes.begin(VERSION) as attempt, routes.begin(VERSION):
+        assert routes.load(first(VERSION)) == 2
+        attempt.finish()
+        attempt.finish()
+        assert routes.load(first(VERSION)) == 1
+    assert routes.load(first(VERSION)) == 0
+
+
+def test_the_base_model_goes_to_the_least_loaded_replica() -> None:
+    loads = {"a": 3, "b": 1, "c": 2}
+    routes = routes_of(Clock(), *(ReplicaReport(node, 4, in_flight=load) for node, load in loads.items()))
+    assert routes.begin(None).target == Target("b", None)
+
+
+def test_with_stale_reports_the_hash_decides() -> None:
+    clock = Clock()
+    busy = first(VERSION)
+    reports = [ReplicaReport(node, 4, queued_tokens=1000.0 * (node == busy), tokens_per_s=1.0) for node in NODES]
+    routes = routes_of(clock, *reports, pin_copies=3)
+    routes.pin([VERSION])
+    with routes.begin(VERSION) as attempt:
+        assert attempt.target.node_id != busy
+    clock.now += STALE_S + 1
+    with routes.begin(VERSION) as attempt:
+        assert attempt.target.node_id == busy
+
+
+def test_a_pin_spreads_a_version_over_its_copies() -> None:
+    routes = routes_of(Clock(), pin_copies=3)
+    routes.pin([VERSION])
+    assert {routes.begin(VERSION).target.node_id for _ in NODES} == set(NODES)
+    routes = routes_of(Clock(), pin_copies=3)
+    routes.pin([VERSION])
+    routes.pin([])
+    assert {routes.begin(VERSION).target.node_id for _ in NODES} == {first(VERSION)}
+
+
+def test_a_replica_that_left_or_failed_gets_no_request() -> None:
+    routes = routes_of(Clock())
+    left = first(VERSION)
+    assert routes.begin(VERSION, avoid={left}).target.node_id not in {None, left}
+    routes.keep([node for node in NODES if node != left])
+    assert routes.begin(VERSION).target.node_id not in {None, left}
+    with pytest.raises(NoReplica):
+        routes.begin(VERSION, avoid=NODES)
+    routes.keep([])
+    assert routes.begin(VERSION).target == Target(None, VERSION)
