@@ -77,10 +77,9 @@ def half_done(library: Client, name: str, lines: int) -> Callable[[], bool]:
     return reached
 
 
-def test_a_run_killed_at_half_ends_with_every_line(tenora: Any, library: Client, tmp_path: Path) -> None:
+def test_a_run_killed_at_half_ends_with_every_line(tenora: Any, library: Client, key: str, tmp_path: Path) -> None:
     path, out = write_prompts(tmp_path / "killed.jsonl", LINES), tmp_path / "out.jsonl"
     arguments = ("batch", "run", str(path), "-o", str(out), "--model", "pricing", "--max-tokens", "8", "--width", "4")
-    before = library.usage(by="key").total.requests
     with tenora(*arguments) as process:
         until(half_done(library, "killed.jsonl", LINES), _COMMAND_S)
         process.kill()
@@ -92,7 +91,8 @@ def test_a_run_killed_at_half_ends_with_every_line(tenora: Any, library: Client,
     assert {line["response"]["status_code"] for line in lines} == {200}
     assert {line["tenora"]["version"] for line in lines} == {"pricing@1"}
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_file()) == ["killed.jsonl", "out.jsonl"]
-    assert library.usage(by="key").total.requests - before == LINES
+    charged = [group.requests for group in library.usage(by="key").data if group.key == key.split("_")[1]]
+    assert charged == [LINES]
 
 
 def test_a_table_has_the_answers_of_single_requests(tenora: Any, library: Client, tmp_path: Path) -> None:
@@ -133,7 +133,8 @@ def test_an_interrupt_leaves_it_running_and_the_steps_lead_on(tenora: Any, libra
     path, out = write_prompts(tmp_path / "left.jsonl", LINES), tmp_path / "out.jsonl"
     arguments = ("batch", "run", str(path), "-o", str(out), "--max-tokens", "8", "--width", "2")
     with tenora(*arguments) as process:
-        until(lambda: newest(library, "left.jsonl") is not None, _COMMAND_S)
+        # By then the command knows its batch.
+        until(lambda: (found := newest(library, "left.jsonl")) and found.request_counts.completed, _COMMAND_S)
         process.send_signal(signal.SIGINT)
         _, stderr = ended(process, 130)
     batch = newest(library, "left.jsonl")

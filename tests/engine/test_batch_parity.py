@@ -1,7 +1,8 @@
 """Answers of a batch over several adapters equal those of transformers + PEFT, token by token."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tests.support import batch_client
@@ -17,10 +18,7 @@ def test_each_line_is_answered_by_its_own_adapter(
     server: Server, keys: dict[str, str], reference: PeftReference
 ) -> None:
     """One tenant's batch names its own adapter, one that is shared with it, and the base."""
-    (owner, unit), models = list(keys)[:2], {}
-    with server.client(server.admin_key) as admin:
-        shared = admin.put(f"/admin/tenants/{owner}/adapters/{owner}/shares/{unit}")
-        assert shared.is_success, shared.text
+    owner, unit = list(keys)[:2]
     models = {unit: unit, f"{owner}/{owner}": owner, "demo": None}
     cases = [(model, question) for model in models for question in QUESTIONS for _ in range(3)]
     random.Random(0).shuffle(cases)
@@ -37,13 +35,23 @@ def test_each_line_is_answered_by_its_own_adapter(
         )
         for number, (model, question) in enumerate(cases)
     ]
-    with server.client(server.tenant(unit, scopes=SCOPES)) as client:
+    with sharing(server, owner, unit), server.client(server.tenant(unit, scopes=SCOPES)) as client:
         answers = batch_client.output(client, lines)
     assert [entry["custom_id"] for entry in answers] == [f"{number}" for number in range(len(cases))]
     for (model, question), entry in zip(cases, answers, strict=True):
         expected = reference.greedy(reference.encode(prompt_of(question)), models[model], TOKENS)
         assert entry["response"]["body"]["choices"][0]["token_ids"] == expected, (model, question)
         assert entry["tenora"]["version"] == (None if model == "demo" else f"{model}@1")
+
+
+@contextmanager
+def sharing(server: Server, owner: str, recipient: str) -> Iterator[None]:
+    """Share the owner's adapter of the same name. Other tests of this server need it unshared."""
+    path = f"/admin/tenants/{owner}/adapters/{owner}/shares/{recipient}"
+    with server.client(server.admin_key) as admin:
+        assert admin.put(path).status_code == 201
+        yield
+        assert admin.delete(path).status_code == 204
 
 
 def test_all_endpoints_answer_as_their_routes_do(server: Server, keys: dict[str, str]) -> None:

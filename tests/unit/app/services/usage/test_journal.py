@@ -144,6 +144,7 @@ def test_a_process_that_was_killed_leaves_what_it_promised(tmp_path):
 _ADDING = """
 import asyncio, sys
 from pathlib import Path
+from app.domain.usage import UsageEntry
 from app.services.usage.journal import Journal
 from tests.support.journal_records import numbered
 
