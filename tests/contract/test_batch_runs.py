@@ -7,7 +7,7 @@ import pytest
 
 from app.database import batch_chunks, files
 from app.domain.batches import BatchState, line_request_id
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, LimitExceeded, NotFound
 from app.engine.port import Endpoint, EngineRequest
 from app.engine.status import EngineState
 from app.scheduling.batch_pace import SHARED_S
@@ -105,6 +105,23 @@ async def test_lines_leave_half_of_the_window_to_other_requests(node, servers, p
     await until(node.database, batch.id, lambda _: server.engine.running == support.WINDOW)
     server.engine.may.set()
     assert (await until_state(node.database, batch.id, *FINAL)).completed == 100
+
+
+async def test_refused_requests_take_nothing_of_the_window(node, servers):
+    """A tenant slows down no batch by requests that cost it nothing."""
+    server = await servers.start(node)
+    other = await limit_requests.caller_of(node, (await support.owner(node, "stock")).slug, requests_per_minute=1)
+    body = {"model": "demo", "prompt": "p"}
+    await server.inference.complete(other, "one", Endpoint.COMPLETIONS, body)
+    at = server.inference.requested_at
+    for error, refused in (
+        (LimitExceeded, body),
+        (NotFound, body | {"model": "fast"}),
+        (InvalidRequest, body | {"max_tokens": -1}),
+    ):
+        with pytest.raises(error):
+            await server.inference.complete(other, "two", Endpoint.COMPLETIONS, refused)
+    assert server.inference.requested_at == at
 
 
 async def test_no_line_starts_while_no_engine_runs(node, servers, pricing, tmp_path):

@@ -250,6 +250,7 @@ def test_addresses_in_texts_are_never_called(own: httpx.Client, canary: Canary, 
         ("/v1/messages", {"messages": [{"role": "user", "content": [source]}], "max_tokens": 1}),
         ("/v1/messages", {"messages": [{"role": "user", "content": url}], "max_tokens": 1, "mcp_servers": [server]}),
         ("/v1/messages", {"messages": [{"role": "user", "content": url}], "max_tokens": 1, "system": url}),
+        ("/v1/batches", {"input_file_id": "file-0", "endpoint": url, "completion_window": "24h"}),
     ):
         assert own.post(path, json=body, headers=headers).status_code in {400, 503}
     assert canary.calls == before

@@ -104,7 +104,7 @@ class LineRunner:
 
     @property
     def requested_at(self) -> float:
-        """Time of the server's last request that is not a line, by ``time.monotonic``."""
+        """Time at which the server's last request that is not a line went to the engine, by ``time.monotonic``."""
         return self._inference.requested_at
 
     async def run(self, caller: Caller, endpoint: str, chunk: Chunk, place: LinePlace, source: Path) -> Outcome:

@@ -50,7 +50,8 @@ class InferenceService:
         self._outcomes, self._limiting, self._meter = outcomes, limiting, meter
         self._engine, self._adapters, self._targets = engine, adapters, Targets(adapters, base_name=base_name)
         self._checks, self._preparation = BodyChecks(settings, tokens), Preparation(prompts, tokens)
-        #: Time of the last request that is not a line of a batch, by ``time.monotonic``.
+        #: Time, by ``time.monotonic``, at which the last request that is not a line went to the engine. Refused ones do
+        #: not count: they would slow down other tenants' batches at no cost.
         self.requested_at = float("-inf")
 
     async def complete(
@@ -123,7 +124,6 @@ class InferenceService:
 
         Raises: as :meth:`complete`.
         """
-        self.requested_at = time.monotonic()
         with self._in_flight.lookup() as lookup:
 
             def resolved(target: Target) -> None:
@@ -188,6 +188,7 @@ class InferenceService:
             self._prefetcher.seen(target.key, caller.tenant_slug or "")
         with stage("limits"):
             permit = await self._limiting.admit(caller, request, target.resolved)
+        self.requested_at = time.monotonic()
         recipient_id = None if target.resolved and target.resolved.owner == caller.tenant_slug else caller.tenant_id
         call = self._engine.begin(request)
         work = self._outcomes.observed(target.resolved, call, RequestTraits.of(sent, recipient_id))
