@@ -13,6 +13,7 @@ Ray is an extra, for engine replicas. An environment that has it keeps it in lat
 """
 
 import argparse
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -45,6 +46,8 @@ def main() -> None:
     stamp = fingerprint(device, ray=ray)
     if STAMP.exists() and STAMP.read_text() == stamp:
         return
+    if device == "cpu":
+        check_libnuma()
     environment = uv_environment(device)
     install_uv()
     uv(["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(VENV)], environment)
@@ -61,6 +64,17 @@ def main() -> None:
     # `import vllm` alone passes in broken environments; this name pulls in the model code.
     subprocess.run([python(), "-c", "from vllm import LLM"], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
     STAMP.write_text(stamp)
+
+
+def check_libnuma() -> None:
+    """End the installation if the library that vLLM's CPU build is linked to cannot be loaded."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise SystemExit(
+            f"vLLM's CPU build cannot load libnuma.so.1 ({error}). Install it with `apt-get install libnuma1` "
+            "or `dnf install numactl-libs`."
+        ) from None
 
 
 def python() -> Path:
