@@ -1,6 +1,7 @@
-"""Settings, read once at start from environment variables with the prefix ``TENORA_``."""
+"""Settings, read once at start from variables with the prefix ``TENORA_``, and from files that they name."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -9,7 +10,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.settings_files import CONFIG_FILE, SUFFIX, SettingsFiles, hide_file_names
 
 
 class EngineSettings(BaseModel):
@@ -418,6 +421,21 @@ class Settings(BaseSettings):
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there are none
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one file for each secret replaces the folder
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment first, then the files that it names."""
+        secrets = secret_setting_names()
+        hide_file_names(env_settings, secrets)
+        inline = frozenset(name for name, field in _fields(Settings, PREFIX) if _is_secret(field.annotation))
+        return init_settings, env_settings, SettingsFiles(settings_cls, os.environ, secrets=secrets, inline=inline)
+
 
 PREFIX = "TENORA_"
 
@@ -446,6 +464,11 @@ def setting_names() -> tuple[str, ...]:
     return tuple(sorted(name for name, _ in _fields(Settings, PREFIX)))
 
 
+def secret_setting_names() -> frozenset[str]:
+    """Return the variables of settings that may hold a secret. With the suffix ``_FILE`` each names a file instead."""
+    return _secret_names() - CLIENT_NAMES
+
+
 def may_hold_secret(name: str) -> bool:
     """Return whether this variable is a secret setting, a URL, which may hold a password, or a group with one of them.
 
@@ -468,7 +491,7 @@ def check_environment(environ: Mapping[str, str]) -> None:
         upper = name.upper()
         if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, settings):
             continue
-        nearest = difflib.get_close_matches(upper, [*settings, *CLIENT_NAMES], n=3, cutoff=0.6)
+        nearest = difflib.get_close_matches(upper, [*settings, CONFIG_FILE, *CLIENT_NAMES], n=3, cutoff=0.6)
         complaints.append(f"{name} is not a setting. {_advice(nearest)}")
     if complaints:
         raise UnknownSetting("\n".join(complaints))
@@ -488,7 +511,12 @@ def _is_service_link(name: str, value: str, settings: tuple[str, ...]) -> bool:
 
 def _is_setting(name: str, settings: tuple[str, ...]) -> bool:
     # A group may be one JSON value (TENORA_ENGINE), and a mapping may be set entry by entry (..._ARGS__KEY).
-    return name in settings or any(other.startswith(f"{name}__") for other in settings) or name.startswith(_MAPPINGS)
+    group = any(other.startswith(f"{name}__") for other in settings)
+    return name in settings or group or name.startswith(_MAPPINGS) or _names_file(name)
+
+
+def _names_file(name: str) -> bool:
+    return name == CONFIG_FILE or (name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in secret_setting_names())
 
 
 @cache

@@ -12,7 +12,8 @@ import typer
 
 from app.cli.configuration import load_settings
 from app.cli.setup import report_failures
-from app.settings import Settings
+from app.settings import Settings, secret_setting_names
+from app.settings_files import make_paths_absolute
 from tenora_client.cli.connection import Json
 from tenora_client.cli.output import USAGE, emit_json, emit_table, fail, note
 
@@ -159,6 +160,7 @@ def _export(settings: Settings) -> None:
     os.environ["TENORA_HOME"] = str(settings.home.resolve())
     if settings.base_model and Path(settings.base_model).exists():
         os.environ["TENORA_BASE_MODEL"] = str(Path(settings.base_model).resolve())
+    make_paths_absolute(os.environ, secret_setting_names())
 
 
 async def _snapshots(settings: Settings) -> list["Snapshot"]:

@@ -26,7 +26,8 @@ from app.domain.errors import ROWS, Row
 from app.engine.vllm.patches.ledger import LEDGER
 from app.services.bodies import field_table
 from app.services.bodies.field_table import FieldTable, Supported
-from app.settings import PREFIX, Settings
+from app.settings import PREFIX, Settings, secret_setting_names
+from app.settings_files import SUFFIX
 from deploy.client.methods import methods as client_methods
 from tenora_client.cli.plugins import subcommands
 from tenora_client.cli.root import app as cli
@@ -97,6 +98,11 @@ def settings() -> str:
     """Return one table for each group of settings."""
     groups: list[tuple[str, str, type[BaseModel]]] = [("General", PREFIX, Settings), *_groups(Settings)]
     return "\n".join(_settings_group(*group) for group in groups)
+
+
+def secret_files() -> str:
+    """Return the list of variables that name files of secrets."""
+    return "".join(f"- `{name}{SUFFIX}`\n" for name in sorted(secret_setting_names()))
 
 
 def _groups(model: type[BaseModel]) -> Iterator[tuple[str, str, type[BaseModel]]]:
@@ -294,6 +300,7 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 TABLES = (
     Table("settings.md", "settings", settings),
+    Table("settings.md", "secret-files", secret_files),
     Table("cli.md", "commands", commands),
     Table("client.md", "client-methods", client_methods),
     Table("http.md", "errors", errors),

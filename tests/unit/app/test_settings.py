@@ -12,6 +12,7 @@ from app.settings import (
     UnknownSetting,
     check_environment,
     may_hold_secret,
+    secret_setting_names,
     setting_names,
 )
 
@@ -142,7 +143,10 @@ def test_imports_from_nowhere(given):
 def test_only_known_names_pass(rest):
     name = f"TENORA_{rest}"
     prefixes = {known[:end] for known in setting_names() for end in range(len(known)) if known[end:].startswith("__")}
-    known = name in {*setting_names(), *CLIENT_NAMES, *prefixes} or name.startswith("TENORA_ENGINE__EXTRA_ARGS__")
+    files = {"TENORA_CONFIG_FILE", *(f"{secret}_FILE" for secret in secret_setting_names())}
+    known = name in {*setting_names(), *CLIENT_NAMES, *prefixes, *files} or name.startswith(
+        "TENORA_ENGINE__EXTRA_ARGS__"
+    )
     try:
         check_environment({name: "x"})
     except UnknownSetting:
