@@ -6,7 +6,8 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types
+.PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
+	containers containers-run
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -29,6 +30,7 @@ test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
+	$(MAKE) containers
 
 test-faults: environment  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
@@ -55,6 +57,12 @@ client-code: environment  ## write client/tenora_client/_sync from _async
 
 client-types: environment  ## write client/tenora_client/types.py from the OpenAPI document; make test-clients installs the generator
 	$(BIN)/python -m deploy.client.types
+
+containers: environment  ## check the files of images, compose, nginx and Prometheus; needs deploy/ci/prepare.sh
+	sh deploy/checks/run.sh
+
+containers-run: environment  ## build the image and run it with podman, alone and with compose; by hand, half an hour
+	$(BIN)/python -m tests.containers $(CONTAINERS_ARGS)
 
 bench: environment  ## Tenora against vLLM's own server, side by side
 	$(BIN)/tenora server bench overhead $(BENCH_ARGS)

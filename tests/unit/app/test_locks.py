@@ -59,7 +59,16 @@ def test_every_requirement_of_a_lock_has_a_hash(lock: Path) -> None:
 
 
 def test_the_locks_by_name() -> None:
-    names = {"cpu.txt", "cpu-image.txt", "cpu-torch.txt", "gpu.txt", "gpu-image.txt", "ray.txt", "uv.txt"}
+    names = {
+        "containers.txt",
+        "cpu.txt",
+        "cpu-image.txt",
+        "cpu-torch.txt",
+        "gpu.txt",
+        "gpu-image.txt",
+        "ray.txt",
+        "uv.txt",
+    }
     assert names == {path.name for path in LOCKS}
 
 
