@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
-	containers containers-run
+	containers containers-run release
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -63,6 +63,10 @@ containers: environment  ## check the files of images, compose, nginx and Promet
 
 containers-run: environment  ## build the image and run it with podman, alone and with compose; by hand, half an hour
 	$(BIN)/python -m tests.containers $(CONTAINERS_ARGS)
+
+release: environment  ## wheels, context of the image, chart, lists of packages and checksums of HEAD, into dist/
+	rm -rf dist
+	$(BIN)/python -m deploy.release dist
 
 bench: environment  ## Tenora against vLLM's own server, side by side
 	$(BIN)/tenora server bench overhead $(BENCH_ARGS)
