@@ -138,7 +138,8 @@ class RayEngine:
         return replace(self._report.status, pinned=frozenset(self._pins))
 
     def report(self) -> StatusReport:
-        return replace(self._report, status=self.status())
+        # With the pins that the replicas hold.
+        return self._report
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -11,6 +11,7 @@ from pathlib import Path
 from adapters.errors import StorageError
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable, TenoraError
+from app.domain.node_snapshots import NodeRole
 from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
@@ -116,7 +117,7 @@ class EngineReplica:
         self._process, self._recorder, self._times = uuid.uuid4().hex, Recorder(), LoadTimes()
         self._resources = resources = Resources(settings)
         self._guard = VersionGuard(resources.database)
-        self._node = node = EngineNode(resources, in_flight=self._guard)
+        self._node = node = EngineNode(resources, in_flight=self._guard, role=NodeRole.REPLICA)
         node.engine.subscribe(self._recorder.note)
         node.engine.subscribe(self._times.note)
         node.engine.watch_waits(self._recorder.waited)

@@ -39,9 +39,11 @@ from app.services.files.uploads import FileUploadService
 from app.services.limits.service import LimitService
 from app.services.operations.engine_view import EngineViewService
 from app.services.operations.events import EventFeed
+from app.services.operations.node_view import NodeViewService
 from app.services.operations.nodes import NodeService
 from app.services.operations.readiness import Readiness
 from app.services.operations.server_facts import ServerFactsService
+from app.services.placement.fleet_pins import FleetRoom
 from app.services.placement.pins import PinService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.base_template import BaseTemplate
@@ -383,12 +385,14 @@ class Gateway:
 
     @cached_property
     def pins(self) -> PinService:
+        ray = self.settings.ray
         return PinService(
             self.database,
             self._engine,
             self._preloads,
             base_digest=self.base.digest,
             lora_head=self.settings.engine.lora_head,
+            fleet=FleetRoom(self.base.digest, copies=ray.pin_copies) if ray.address else None,
         )
 
     # Operations.
@@ -398,6 +402,10 @@ class Gateway:
         return ServerFactsService(
             self.settings, self.base, self.database, self.store, self._engine, chats=self.prompts.serves_base
         )
+
+    @cached_property
+    def node_view(self) -> NodeViewService:
+        return NodeViewService(self.database, self.nodes)
 
     @cached_property
     def events(self) -> EventFeed:

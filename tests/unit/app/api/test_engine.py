@@ -11,6 +11,7 @@ from app.engine.port import EngineEvent
 from app.engine.status import StatusReport
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.overviews import overview, queue, residency
+from tests.support.server import until
 from tests.support.serving import EMPTY, PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts, running_site
 
@@ -66,6 +67,24 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
         None,
         False,
     )
+
+
+def test_nodes_show_their_engines(site: Site, admin: httpx.Client, unit: Unit, published: int) -> None:
+    name = f"{unit.slug}/prices@1"
+
+    def reported() -> bool:
+        [node] = admin.get("/admin/engine").json()["nodes"]
+        return node["engine"] is not None and name in [version["name"] for version in node["engine"]["versions"]]
+
+    until(reported, 60)
+    [node] = admin.get("/admin/engine").json()["nodes"]
+    engine = node["engine"]
+    assert node["role"] == "server"
+    assert engine["slots"] == {"total": 4, "used": 1, "pinned": 1}
+    assert engine["versions"] == [{"name": name, "tier": "slot", "running": 1, "waiting": 1}]
+    with site.client(unit.key) as own:
+        assert own.get("/admin/engine").status_code == 403
+        assert set(own.get("/v1/engine").json()) == {"running", "waiting", "total", "data"}
 
 
 def test_lists_are_cut_and_say_so(admin: httpx.Client, published: int) -> None:
