@@ -34,7 +34,7 @@ class NodeSnapshot:
     Attributes:
         state: a value of :class:`app.engine.status.EngineState`.
         loads: adapters that were copied into a slot since the engine's start.
-        versions: versions with requests first. Only so many that the snapshot stays small.
+        versions: versions with requests first, at most :data:`app.services.operations.node_snapshot.MAX_VERSIONS`.
         more_versions: number of versions that are left out.
         pinned: number of pinned versions.
     """
@@ -61,7 +61,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node writes with its heartbeat.
+    """State of a node that goes with its heartbeat.
 
     Attributes:
         base_digest: base of its engine.

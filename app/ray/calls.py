@@ -129,8 +129,9 @@ class RayCall:
             ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived.
             Exception: the error with which the replica refused the request.
         """
-        if (await _next(stream)).kind is not Kind.HELLO:
+        if (hello := await _next(stream)).kind is not Kind.HELLO:
             raise WireError("An answer begins without a greeting.")
+        attempt.arrived(hello.value)
         while True:
             frame = await _next(stream)
             self.note(frame)

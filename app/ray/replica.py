@@ -121,7 +121,7 @@ class EngineReplica:
         node.engine.subscribe(self._recorder.note)
         node.engine.subscribe(self._times.note)
         node.engine.watch_waits(self._recorder.waited)
-        self._answering = Answering(node.engine, self._guard, node.prefetching.seen)
+        self._answering = Answering(node.engine, self._guard, node.prefetching.seen, node=resources.node_id)
         await self._stack.enter_async_context(running_node(node))
 
 

@@ -26,6 +26,13 @@ class Attempt:
     def __exit__(self, *_error: object) -> None:
         self.finish()
 
+    def arrived(self, node_id: str) -> None:
+        """Count the request at the node that has it: Ray sends it to another one if the target has ended."""
+        if node_id and node_id != self.target.node_id:
+            self.target = Target(node_id, self.target.version)
+            if self._route is not None:
+                self._route = self._router.move(self._route, node_id)
+
     def finish(self) -> None:
         """Record the end of the request at this replica, once."""
         if self._route is not None:

@@ -52,6 +52,20 @@ def test_a_route_ends_once() -> None:
     assert routes.load(first(VERSION)) == 0
 
 
+def test_a_request_counts_at_the_node_that_has_it() -> None:
+    routes = routes_of(Clock())
+    other = next(node for node in NODES if node != first(VERSION))
+    with routes.begin(VERSION) as attempt:
+        attempt.arrived(first(VERSION))
+        assert routes.load(first(VERSION)) == 1
+        attempt.arrived(other)
+        assert attempt.target == Target(other, VERSION)
+        assert (routes.load(first(VERSION)), routes.load(other)) == (0, 1)
+        attempt.arrived("unknown")
+        assert routes.load(other) == 0
+    assert [routes.load(node) for node in NODES] == [0, 0, 0]
+
+
 def test_the_base_model_goes_to_the_least_loaded_replica() -> None:
     loads = {"a": 3, "b": 1, "c": 2}
     routes = routes_of(Clock(), *(ReplicaReport(node, 4, in_flight=load) for node, load in loads.items()))
