@@ -259,6 +259,11 @@ class RaySettings(BaseModel):
         gt=0,
         description="Maximum time that a server and `tenora engines up` wait for the first replica, in seconds",
     )
+    database_url: str | None = Field(
+        None,
+        description="URL of the registry for engine replicas, with the role of `tenora server database-role`; default: "
+        "TENORA_DATABASE_URL",
+    )
     plaintext: bool = Field(
         False,
         description="Allow a cluster without TLS on an address other than loopback. Prompts and answers then cross the "

@@ -144,11 +144,16 @@ def replica_home(engines: Path) -> Iterator[Path]:
 
 
 def replica_settings(settings: Settings, home: Path) -> Settings:
-    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME."""
+    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME.
+
+    It gets neither the pepper nor the URL of the registry with all rights, if there is one for replicas.
+    """
     server = settings.home.resolve()
     changed: dict[str, object] = {
         "home": home,
-        "database_url": database_url(settings),
+        "database_url": settings.ray.database_url or database_url(settings),
+        "pepper": None,
+        "accepted_peppers": (),
         "store_url": settings.store_url or (server / "blobs").as_uri(),
         "base_model": str(base_folder(settings)),
         "base_model_name": base_name(settings),

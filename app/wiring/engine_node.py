@@ -75,6 +75,7 @@ class EngineNode:
             node_id,
             drop_file=resources.contents.drop,
             forget=self.prefetching.forget,
+            finishes=role is not NodeRole.REPLICA,
         )
         self.lost_bytes = LostBytes(database, resources.store, cache)
         reporter = NodeReporter(engine, role, base.digest)
