@@ -225,6 +225,23 @@ class ServerOut(BaseModel):
         )
 
 
+class ReplicaOut(BaseModel):
+    """An engine replica as this server sees it, and this server's requests there since it joined."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    node: str = Field(description="Id of its node")
+    state: str
+    slots: int
+    slots_used: int
+    running: int = Field(description="Requests of all servers in its engine")
+    waiting: int
+    loads: int = Field(description="Adapters copied into a slot since its engine's start")
+    requests: int = Field(description="Requests that this server sent to it")
+    retries: int = Field(description="Requests of these that another replica had lost before")
+    lost: int = Field(description="Requests of this server that it lost")
+
+
 class KernelChecksOut(BaseModel):
     passed_at: datetime | None = Field(description="Time of the last kernel check that passed; null: none has")
     seconds: float | None = Field(description="Duration of that check, in seconds")
@@ -249,6 +266,9 @@ class EngineOut(BaseModel):
     tenants: TenantQueuesOut
     versions: LoadedVersionsOut
     limits: LimitCountingOut
+    replicas: list[ReplicaOut] = Field(
+        description="Engine replicas that this server sends requests to; empty with an engine in its process"
+    )
     nodes: list[ServerOut] = Field(description="All servers and engine replicas on this registry")
 
     @classmethod
@@ -269,6 +289,7 @@ class EngineOut(BaseModel):
             tenants=TenantQueuesOut(total=view.total_tenants, data=tenants),
             versions=LoadedVersionsOut(total=view.total_versions, data=versions),
             limits=LimitCountingOut(available=health.available, uncounted=health.uncounted),
+            replicas=[ReplicaOut.model_validate(replica) for replica in view.replicas],
             nodes=[ServerOut.of(node) for node in nodes],
         )
 

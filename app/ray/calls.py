@@ -44,7 +44,7 @@ class RayCall:
             try:
                 answer = await self._ask(message, attempt)
             except ReplicaLost:
-                attempt.finish()
+                attempt.lost()
                 failed.update(filter(None, (attempt.target.node_id,)))
             except BaseException:
                 attempt.finish()
@@ -183,6 +183,7 @@ class RayEvents:
                     return self._cut(frame.value)
                 data = await self._stream.next()
         except (ReplicaLost, NoReplicas, WireError):
+            self._attempt.lost()
             return self._cut(engine_lost())
         except BaseException:
             await self.aclose()

@@ -13,12 +13,14 @@ from app.engine.status import (
     EngineState,
     EngineStatus,
     KernelChecks,
+    ReplicaStatus,
     StatusReport,
     TenantQueue,
     TierStats,
     VersionResidency,
 )
 from app.ray.digest_prefixes import decode_digests, encode_digests
+from app.ray.routes import RouteCounts
 from app.ray.wire import WIRE_VERSION, OtherWireVersion, WireError
 from app.scheduling.replica_report import ReplicaReport
 
@@ -210,6 +212,23 @@ _SUMMED = (
     *("slots", "slots_used", "window", "running", "waiting", "restarts", "hangs"),
     *("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes", "kv_tokens", "queued_tokens"),
 )
+
+
+def replica_status(snapshot: Snapshot, counts: RouteCounts) -> ReplicaStatus:
+    """Return the state of a replica for operators."""
+    status = snapshot.report.status
+    return ReplicaStatus(
+        node=snapshot.node,
+        state=status.state,
+        slots=status.slots,
+        slots_used=status.slots_used,
+        running=status.running,
+        waiting=status.waiting,
+        loads=status.loads,
+        requests=counts.requests,
+        retries=counts.retries,
+        lost=counts.lost,
+    )
 
 
 def merged(reports: Sequence[StatusReport]) -> StatusReport:

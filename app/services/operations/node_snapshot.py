@@ -44,7 +44,7 @@ def snapshot_of(report: StatusReport) -> NodeSnapshot:
         waiting=status.waiting,
         restarts=status.restarts,
         hangs=status.hangs,
-        loads=sum(tier.misses for tier in status.tiers if tier.tier == "slot"),
+        loads=status.loads,
         pinned=len(status.pinned),
         host_bytes=status.host_bytes,
         host_used_bytes=status.host_used_bytes,

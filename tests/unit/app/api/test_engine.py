@@ -1,6 +1,7 @@
 """Engine view over HTTP, the deadline header, and metrics that name adapters to platform keys only."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import StatusReport
+from app.engine.status import EngineState, ReplicaStatus, StatusReport
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.overviews import overview, queue, residency
 from tests.support.server import until
@@ -85,6 +86,18 @@ def test_nodes_show_their_engines(site: Site, admin: httpx.Client, unit: Unit, p
     with site.client(unit.key) as own:
         assert own.get("/admin/engine").status_code == 403
         assert set(own.get("/v1/engine").json()) == {"running", "waiting", "total", "data"}
+
+
+def test_a_fleet_shows_its_replicas_and_routing(site: Site, admin: httpx.Client, unit: Unit, published: int) -> None:
+    assert admin.get("/admin/engine").json()["replicas"] == []
+    replica = ReplicaStatus("f" * 32, EngineState.READY, 4, 3, 2, 1, loads=9, requests=8, retries=7, lost=6)
+    site.engine.shown = replace(site.engine.shown, replicas=(replica,))
+    assert admin.get("/admin/engine").json()["replicas"] == [
+        {"node": "f" * 32, "state": "ready", "slots": 4, "slots_used": 3, "running": 2, "waiting": 1,
+         "loads": 9, "requests": 8, "retries": 7, "lost": 6}
+    ]  # fmt: skip
+    with site.client(unit.key) as own:
+        assert "f" * 32 not in own.get("/v1/engine").text
 
 
 def test_lists_are_cut_and_say_so(admin: httpx.Client, published: int) -> None:

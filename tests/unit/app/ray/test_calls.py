@@ -275,6 +275,9 @@ async def test_a_retry_avoids_the_replicas_that_were_lost() -> None:
         await call_to(REQUEST, fleet, routes).answer()
     assert fleet.attempts == 4
     assert (routes.load("0"), routes.load("1")) == (0, 0)
+    counts = [routes.counts_of(node) for node in ("0", "1")]
+    assert sum(one.requests for one in counts) == 4
+    assert (sum(one.retries for one in counts), sum(one.lost for one in counts)) == (2, 3)
 
 
 async def test_a_request_without_a_ready_replica_is_refused() -> None:

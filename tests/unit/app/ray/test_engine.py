@@ -160,3 +160,12 @@ async def test_pins_are_those_of_the_registry_and_not_those_of_the_replicas() ->
     await engine.unload(1)
     assert engine.status().pinned == frozenset()
     await engine.stop()
+
+
+async def test_the_report_has_each_replica_and_its_requests() -> None:
+    engine = await started(Replicas([snapshot("a"), snapshot("b", NO_REPORT)]))
+    assert [(one.node, one.state, one.slots, one.lost) for one in engine.report().replicas] == [
+        ("a", EngineState.READY, 4, 0),
+        ("b", EngineState.STARTING, 0, 0),
+    ]
+    await engine.stop()
