@@ -99,6 +99,7 @@ class TenantQueueOut(BaseModel):
 
 
 class LoadedVersionOut(BaseModel):
+    id: int = Field(description="Id of the version, by which metrics of residency name it")
     name: str = Field(description="`tenant/adapter@number`")
     tier: Place = Field(description=_PLACE)
     pinned: bool
@@ -113,6 +114,7 @@ class LoadedVersionOut(BaseModel):
     def of(cls, shown: ShownVersion) -> Self:
         residency = shown.residency
         return cls(
+            id=residency.version_id,
             name=shown.name if shown.tenant is None else f"{shown.tenant}/{shown.name}",
             tier=residency.tier,
             pinned=shown.pinned,

@@ -77,6 +77,7 @@ from app.support.spool import Spool
 from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
 from app.wiring.node import node_name
+from app.wiring.residency_metrics import ResidencyMetrics
 from app.wiring.resources import Resources
 
 #: Seconds for which a server holds a batch whose files it writes, after each of its steps.
@@ -121,6 +122,8 @@ class Gateway:
         # Only holders of a platform key may learn which adapters get requests.
         shown = self._traffic if settings.metrics_key_required else None
         self.metrics = Metrics(engine, cache, shown)
+        if settings.metrics_residency:
+            self.metrics.add(ResidencyMetrics(engine).now)
         self.engine_view = EngineViewService(self.database, engine, node=node_name())
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)

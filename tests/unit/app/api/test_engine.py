@@ -57,8 +57,8 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
     }  # fmt: skip
     assert seen["tenants"]["data"][1]["tenant"] is None
     assert seen["versions"]["data"][0] == {
-        "name": f"{unit.slug}/prices@1", "tier": "slot", "pinned": True, "draining": False, "leases": 2,
-        "running": 1, "waiting": 1, "oldest_wait_s": 0.5, "bytes": 1000 * published,
+        "id": published, "name": f"{unit.slug}/prices@1", "tier": "slot", "pinned": True, "draining": False,
+        "leases": 2, "running": 1, "waiting": 1, "oldest_wait_s": 0.5, "bytes": 1000 * published,
     }  # fmt: skip
     assert seen["versions"]["total"] == 2
     [node] = seen["nodes"]
