@@ -1,23 +1,21 @@
 """One server in front of two real engine replicas: answers, streams, deletions, and a replica killed in mid-stream."""
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
-import psutil
 import pytest
 
 from app.demo.train import Demo
 from tests.support.distinct_adapter import unlike_any_other
+from tests.support.engine_replicas import replicas, states, status
 from tests.support.postgres import running_postgres
-from tests.support.server import START_S, TENORA, Server, environment, processes_of, serving, set_up, together, until
+from tests.support.server import START_S, Server, serving, set_up, together, until
 from tests.support.server_fixtures import SLOTS
 
 pytestmark = pytest.mark.slow
@@ -44,49 +42,12 @@ def fleet(trained_demo: Demo, settings: dict[str, Any], tmp_path_factory: pytest
         yield server
 
 
-@contextlib.contextmanager
-def replicas(home: Path, base: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """Start two replicas, and stop them with all their processes at the end."""
-    with (home / "engines.log").open("wb") as log:
-        process = subprocess.Popen(
-            [TENORA, "engines", "up", "--replicas", "2"],
-            env=environment(home, base, **settings),
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            record = home / "engines" / "cluster.json"
-            until(lambda: record.exists() or process.poll() is not None, START_S)
-            assert process.poll() is None, (home / "engines.log").read_text()
-            yield
-            subprocess.run([TENORA, "engines", "down"], env=environment(home, base, **settings), check=True)
-            assert process.wait(60) == 0
-        finally:
-            _, left = psutil.wait_procs(processes_of(home), timeout=30)
-            for one in (process, *left):
-                with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                    one.kill()
-            process.wait(30)
-        assert left == []
-
-
-def status(server: Server, base: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    command = [TENORA, "engines", "status", "--json"]
-    variables = environment(server.home, base, **settings)
-    done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
-    return list(json.loads(done.stdout))
-
-
 def ask(server: Server, key: str, model: str, **fields: Any) -> str:
     body = {"model": model, "prompt": "What is coffee?", "max_tokens": 16, "temperature": 0} | fields
     with server.client(key) as client:
         answer = client.post("/v1/completions", json=body)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["choices"][0]["text"])
-
-
-def states(server: Server, base: Path, settings: dict[str, Any]) -> list[str]:
-    return [row["state"] for row in status(server, base, settings)]
 
 
 def stream(server: Server, key: str, model: str, begun: Semaphore) -> list[str]:
@@ -105,7 +66,7 @@ def stream(server: Server, key: str, model: str, begun: Semaphore) -> list[str]:
 def test_two_replicas_answer_alike_and_as_streams(fleet: Server, trained_demo: Demo, settings: dict[str, Any]) -> None:
     key = fleet.tenant("retail")
     models = ["demo", *trained_demo.adapters]
-    until(lambda: states(fleet, trained_demo.base, settings) == ["ready"] * 2, START_S)
+    until(lambda: states(fleet.home, trained_demo.base, settings) == ["ready"] * 2, START_S)
     answers = {model: {ask(fleet, key, model) for _ in range(6)} for model in models}
     assert all(len(texts) == 1 for texts in answers.values()), answers
     assert len(set(map(frozenset, answers.values()))) == len(models)
@@ -139,7 +100,7 @@ def test_streams_of_a_killed_replica_end_in_one_error_event(
     fleet: Server, trained_demo: Demo, settings: dict[str, Any]
 ) -> None:
     key, model = fleet.tenant("retail"), next(iter(trained_demo.adapters))
-    victim = status(fleet, trained_demo.base, settings)[0]["pid"]
+    victim = status(fleet.home, trained_demo.base, settings)[0]["pid"]
     begun = Semaphore(0)
     with ThreadPoolExecutor(STREAMS) as threads:
         streams = [threads.submit(stream, fleet, key, model, begun) for _ in range(STREAMS)]
@@ -155,4 +116,4 @@ def test_streams_of_a_killed_replica_end_in_one_error_event(
     # The other replica answers at once.
     for _ in range(5):
         ask(fleet, key, model)
-    until(lambda: states(fleet, trained_demo.base, settings) == ["ready"] * 2, START_S)
+    until(lambda: states(fleet.home, trained_demo.base, settings) == ["ready"] * 2, START_S)
