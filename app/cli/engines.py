@@ -1,9 +1,11 @@
 """``tenora engines``: engine replicas on Ray Serve, behind any number of servers. They need the extra ``ray``."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,7 +66,8 @@ def up(
 def status(as_json: Json = False) -> None:
     """Show the state of each engine replica."""
     settings = load_settings()
-    with report_failures():
+    # Ray prints to stdout, for example of a node that has ended.
+    with report_failures(), contextlib.redirect_stdout(sys.stderr):
         rows = [_row(snapshot) for snapshot in asyncio.run(_snapshots(settings))]
     if as_json:
         emit_json(rows)
