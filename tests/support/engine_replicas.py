@@ -56,7 +56,9 @@ def replicas(home: Path, base: Path, settings: dict[str, Any], count: int = 2) -
 def status(home: Path, base: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of ``tenora engines status``."""
     command = [TENORA, "engines", "status", "--json"]
-    done = subprocess.run(command, env=environment(home, base, **settings), check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment(home, base, **settings), check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("["), f"{done.stdout}\n{done.stderr}"
     return list(json.loads(done.stdout))
 
 
