@@ -82,7 +82,7 @@ class Stream:
 
     @property
     def right(self) -> bool:
-        """Whether it ended as it may."""
+        """Return True for an end that a stream may have."""
         own_gateway = self.kill == "gateway" and self.gateway == 1
         return self.errors <= 1 and (self.end == "done" or own_gateway)
 
@@ -96,7 +96,7 @@ class Books:
         streams: ends of the streams by kill: ``whole``, ``error event`` or ``cut``.
         wrong_streams: streams that ended otherwise than they may.
         missing, double: request ids of whole answers without a record, and with several.
-        wrong: request id -> tokens that the client was told, and those of the record.
+        wrong: request id -> tokens that the answer named, and those of the record.
         recovery_s: seconds until both replicas were ready again, by kill.
         ended_s: seconds until the streams of a killed gateway had ended at the replicas.
     """
