@@ -7,7 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -259,6 +267,11 @@ class RaySettings(BaseModel):
         gt=0,
         description="Maximum time that a server and `tenora engines up` wait for the first replica, in seconds",
     )
+    database_url: str | None = Field(
+        None,
+        description="URL of the registry for engine replicas, with the role of `tenora server database-role`; default: "
+        "TENORA_DATABASE_URL",
+    )
     plaintext: bool = Field(
         False,
         description="Allow a cluster without TLS on an address other than loopback. Prompts and answers then cross the "
@@ -382,6 +395,11 @@ class Settings(BaseSettings):
     metrics_key_required: bool = Field(
         True, description="Require a platform key with the scope metrics or admin for /metrics"
     )
+    metrics_residency: bool = Field(
+        False,
+        description="Show in /metrics which versions are loaded, for routers such as llm-d: vllm:lora_requests_info "
+        "and tenora_version_resident, with ids of versions as names. Only with metrics_key_required.",
+    )
     preload: tuple[str, ...] = Field(
         (),
         description='Versions to load before the server reports that it is ready, as JSON, e.g. ["tenant/adapter", '
@@ -417,6 +435,14 @@ class Settings(BaseSettings):
     batch: BatchSettings = Field(default_factory=BatchSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
+
+    @field_validator("metrics_residency")
+    @classmethod
+    def _behind_a_key(cls, value: bool, info: ValidationInfo) -> bool:
+        # Tenants could watch each other's requests.
+        if value and not info.data.get("metrics_key_required", True):
+            raise ValueError("It needs TENORA_METRICS_KEY_REQUIRED=true: else everyone sees which versions are used")
+        return value
 
 
 PREFIX = "TENORA_"

@@ -11,6 +11,11 @@ _SERVER = (
     Command("init", "Set up HOME and the database, and print the first platform key once.", "app.cli.setup:init"),
     Command("serve", "Serve until SIGINT or SIGTERM.", "app.cli.serve:serve"),
     Command("migrate", "Upgrade the database's schema to this release.", "app.cli.setup:migrate"),
+    Command(
+        "database-role",
+        "Print or apply the rights of the database role of engine replicas.",
+        "app.cli.database_role:database_role",
+    ),
     Command("gc", "Remove blobs and uploads that no version needs, and expired rows.", "app.cli.gc:gc"),
     Command(
         "plan",

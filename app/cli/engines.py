@@ -32,6 +32,7 @@ _COLUMNS = {
     "used": "slots_used",
     "running": "running",
     "waiting": "waiting",
+    "loads": "loads",
     "restarts": "restarts",
 }
 _STATUS_S = 10.0
@@ -182,5 +183,6 @@ def _row(snapshot: "Snapshot") -> dict[str, Any]:
         "slots_used": engine.slots_used,
         "running": engine.running,
         "waiting": engine.waiting,
+        "loads": engine.loads,
         "restarts": engine.restarts,
     }

@@ -12,11 +12,11 @@ from app.engine.port import Answer, EngineCall, Inference
 from app.observability.context import CURRENT, RequestContext
 from app.ray.error_words import CARRIED
 from app.ray.wire import (
-    HELLO,
     WireError,
     decode_request,
     encode_error,
     encode_event,
+    encode_hello,
     encode_load,
     encode_outcome,
     encode_whole,
@@ -41,9 +41,13 @@ class Answering:
     Args:
         guard: refuses versions that were deleted after the gateway had resolved them.
         seen: called with the version and the tenant of each request, for prefetching.
+        node: id of this node.
     """
 
-    def __init__(self, engine: Inference, guard: VersionGuard, seen: Callable[[VersionKey, str], None]) -> None:
+    def __init__(
+        self, engine: Inference, guard: VersionGuard, seen: Callable[[VersionKey, str], None], *, node: str
+    ) -> None:
+        self._hello = encode_hello(node)
         self._engine, self._guard, self._seen = engine, guard, seen
         self._running: dict[str, _Running] = {}
         self._cut: dict[str, EngineCall] = {}
@@ -55,7 +59,7 @@ class Answering:
 
     async def frames(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer. Closing the generator, or cancelling its task, aborts the request."""
-        yield HELLO
+        yield self._hello
         try:
             request = decode_request(data)
         except WireError as error:

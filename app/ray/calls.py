@@ -47,7 +47,7 @@ class RayCall:
                 answer = await self._ask(message, attempt)
             except ReplicaLost as lost:
                 error = lost.reason or error
-                attempt.finish()
+                attempt.lost()
                 failed.update(filter(None, (attempt.target.node_id,)))
             except BaseException:
                 attempt.finish()
@@ -135,8 +135,9 @@ class RayCall:
             ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived, or the replica's engine has stopped.
             Exception: the error with which the replica refused the request.
         """
-        if (await _next(stream)).kind is not Kind.HELLO:
+        if (hello := await _next(stream)).kind is not Kind.HELLO:
             raise WireError("An answer begins without a greeting.")
+        attempt.arrived(hello.value)
         while True:
             frame = await _next(stream)
             self.note(frame)
@@ -188,6 +189,7 @@ class RayEvents:
                     return self._cut(frame.value)
                 data = await self._stream.next()
         except (ReplicaLost, NoReplicas, WireError):
+            self._attempt.lost()
             return self._cut(engine_lost())
         except BaseException:
             await self.aclose()

@@ -13,7 +13,7 @@ from app.engine.status import EngineState, EngineStatus, StatusReport
 from app.ray.calls import RayCall
 from app.ray.error_words import engine_lost
 from app.ray.routes import Routes
-from app.ray.snapshot import Snapshot, decode_snapshot, encode_numbers, merged
+from app.ray.snapshot import Snapshot, decode_snapshot, encode_numbers, merged, replica_status
 from app.ray.transport import NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Kind, WireError, decode_frame, decode_smoke, encode_key
 from app.scheduling.routing import NoReplica
@@ -138,7 +138,10 @@ class RayEngine:
         return replace(self._report.status, pinned=frozenset(self._pins))
 
     def report(self) -> StatusReport:
-        return replace(self._report, status=self.status())
+        # With the pins that the replicas hold.
+        known = sorted(self._known.items())
+        replicas = tuple(replica_status(one.snapshot, self._routes.counts_of(node)) for node, one in known)
+        return replace(self._report, replicas=replicas)
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)

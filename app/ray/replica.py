@@ -11,6 +11,7 @@ from pathlib import Path
 from adapters.errors import StorageError
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable, TenoraError
+from app.domain.node_snapshots import NodeRole
 from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
@@ -116,11 +117,11 @@ class EngineReplica:
         self._process, self._recorder, self._times = uuid.uuid4().hex, Recorder(), LoadTimes()
         self._resources = resources = Resources(settings)
         self._guard = VersionGuard(resources.database)
-        self._node = node = EngineNode(resources, in_flight=self._guard)
+        self._node = node = EngineNode(resources, in_flight=self._guard, role=NodeRole.REPLICA)
         node.engine.subscribe(self._recorder.note)
         node.engine.subscribe(self._times.note)
         node.engine.watch_waits(self._recorder.waited)
-        self._answering = Answering(node.engine, self._guard, node.prefetching.seen)
+        self._answering = Answering(node.engine, self._guard, node.prefetching.seen, node=resources.node_id)
         await self._stack.enter_async_context(running_node(node))
 
 
@@ -143,11 +144,16 @@ def replica_home(engines: Path) -> Iterator[Path]:
 
 
 def replica_settings(settings: Settings, home: Path) -> Settings:
-    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME."""
+    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME.
+
+    It gets neither the pepper nor the URL of the registry with all rights, if there is one for replicas.
+    """
     server = settings.home.resolve()
     changed: dict[str, object] = {
         "home": home,
-        "database_url": database_url(settings),
+        "database_url": settings.ray.database_url or database_url(settings),
+        "pepper": None,
+        "accepted_peppers": (),
         "store_url": settings.store_url or (server / "blobs").as_uri(),
         "base_model": str(base_folder(settings)),
         "base_model_name": base_name(settings),

@@ -64,7 +64,8 @@ class LightReplica:
 
     def __init__(self) -> None:
         logging.config.dictConfig(log_config(LogSettings(), "INFO"))
-        self._answering = Answering(CountingEngine(), cast("VersionGuard", OpenGuard()), lambda _key, _tenant: None)
+        guard = cast("VersionGuard", OpenGuard())
+        self._answering = Answering(CountingEngine(), guard, lambda _key, _tenant: None, node=f"node-{os.getpid()}")
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         async with aclosing(self._answering.frames(request)) as frames:

@@ -30,8 +30,9 @@ WHOLE = replace(REQUEST, body={})
 EVENTS = (AnswerEvent("data: one\n\n", 1), AnswerEvent("data: two\n\n", 2), AnswerEvent("data: [DONE]\n\n", 0))
 
 
-def answering(engine: ScriptedEngine, guard: OpenGuard | None = None) -> Answering:
-    return Answering(cast("Any", engine), cast("VersionGuard", guard or OpenGuard()), lambda _key, _tenant: None)
+def answering(engine: ScriptedEngine, guard: OpenGuard | None = None, *, node: str = "") -> Answering:
+    checks = cast("VersionGuard", guard or OpenGuard())
+    return Answering(cast("Any", engine), checks, lambda _key, _tenant: None, node=node)
 
 
 def call_to(request: EngineRequest, fleet: Fleet, routes: Routes | None = None) -> RayCall:
@@ -229,7 +230,7 @@ async def test_a_deleted_version_is_not_loaded() -> None:
 
 async def test_a_gateway_of_another_release_gets_a_sentence() -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
-    fleet.changed = lambda data: data.replace(b'"wire":1', b'"wire":2')
+    fleet.changed = lambda data: data.replace(b'"wire":', b'"wire":9')
     with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
         await call_to(REQUEST, fleet).answer()
 
@@ -274,6 +275,20 @@ async def test_a_request_goes_to_the_replica_of_the_rule_until_its_end() -> None
     assert routes.load(target.node_id) == 0
 
 
+async def test_a_request_that_ray_sent_elsewhere_counts_there() -> None:
+    engine = ScriptedEngine()
+    engine.endless = True
+    engine.events = EVENTS[:1]
+    routes = routes_to("0", "1")
+    fleet = Fleet(answering(engine, node="1"), answering(engine, node="0"))
+    answer: Any = await call_to(REQUEST, fleet, routes).answer()
+    [target] = fleet.targets
+    chosen, other = str(target.node_id), "1" if target.node_id == "0" else "0"
+    assert (routes.load(chosen), routes.load(other)) == (0, 1)
+    await answer.aclose()
+    assert (routes.load(chosen), routes.load(other)) == (0, 0)
+
+
 async def test_a_retry_avoids_the_replicas_that_were_lost() -> None:
     engine = ScriptedEngine(*EVENTS)
     fleet, routes = Fleet(answering(engine), answering(engine)), routes_to("0", "1")
@@ -285,6 +300,9 @@ async def test_a_retry_avoids_the_replicas_that_were_lost() -> None:
         await call_to(REQUEST, fleet, routes).answer()
     assert fleet.attempts == 4
     assert (routes.load("0"), routes.load("1")) == (0, 0)
+    counts = [routes.counts_of(node) for node in ("0", "1")]
+    assert sum(one.requests for one in counts) == 4
+    assert (sum(one.retries for one in counts), sum(one.lost for one in counts)) == (2, 3)
 
 
 async def test_a_request_without_a_ready_replica_is_refused() -> None:

@@ -14,7 +14,7 @@ from app.ray.engine import RayEngine
 from app.ray.snapshot import NO_REPORT, Snapshot, encode_snapshot
 from app.ray.state import replica_report
 from app.ray.transport import NoReplicas, ReplicaLost, Target
-from app.ray.wire import encode_error, encode_smoke
+from app.ray.wire import WIRE_VERSION, encode_error, encode_smoke
 
 KEY = VersionKey(1, "a" * 64, "b" * 64, 10, 20)
 READY = replace(NO_REPORT, status=replace(NO_REPORT.status, state=EngineState.READY, slots=4, running=2))
@@ -22,7 +22,7 @@ READY = replace(NO_REPORT, status=replace(NO_REPORT.status, state=EngineState.RE
 
 def snapshot(node: str, report: StatusReport = READY, *events: EngineEvent, number: int = 0) -> bytes:
     routing = replica_report(node, report)
-    return encode_snapshot(Snapshot(1, f"process-{node}", 7, report, routing, number, events, (0.5,)))
+    return encode_snapshot(Snapshot(WIRE_VERSION, f"process-{node}", 7, report, routing, number, events, (0.5,)))
 
 
 class Replicas:
@@ -93,7 +93,7 @@ async def test_a_start_without_replicas_names_the_command() -> None:
 
 async def test_a_start_with_replicas_of_another_release_says_so() -> None:
     with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
-        await started(Replicas([b'{"wire": 2}']), start_s=-1)
+        await started(Replicas([b'{"wire": 1}']), start_s=-1)
 
 
 async def test_listeners_get_the_events_since_the_last_question() -> None:
@@ -153,8 +153,19 @@ async def test_pins_are_those_of_the_registry_and_not_those_of_the_replicas() ->
     # Else the pins that the replicas know would never reach the routes.
     assert engine.status().pinned == frozenset()
     await engine.pin(KEY)
-    assert engine.report().status.pinned == engine.status().pinned == {1}
+    assert engine.status().pinned == {1}
+    # Operators see what the replicas hold.
+    assert engine.report().status.pinned == {1, 2}
     await engine.unpin(2)
     await engine.unload(1)
     assert engine.status().pinned == frozenset()
+    await engine.stop()
+
+
+async def test_the_report_has_each_replica_and_its_requests() -> None:
+    engine = await started(Replicas([snapshot("a"), snapshot("b", NO_REPORT)]))
+    assert [(one.node, one.state, one.slots, one.lost) for one in engine.report().replicas] == [
+        ("a", EngineState.READY, 4, 0),
+        ("b", EngineState.STARTING, 0, 0),
+    ]
     await engine.stop()
