@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.configuration import load_settings
+from app.cli.engine_certificate import certificate
 from app.cli.setup import report_failures
 from app.settings import Settings
 from tenora_client.cli.connection import Json
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from app.ray.snapshot import Snapshot
 
 app = typer.Typer(no_args_is_help=True, help="Engine replicas on Ray Serve, behind any number of servers.")
+
+app.command()(certificate)
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4}))?", re.ASCII)
 _COLUMNS = {
