@@ -20,6 +20,8 @@ PARALLEL := -n 2
 ALONE := tests/isolation tests/unit/app/lab
 # They start an engine for almost every fault, an environment for each published client, and clusters of Ray.
 APART := tests/faults tests/clients tests/ray
+# These run a second time, on a server with two engine replicas.
+ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine/test_parity.py tests/engine/test_batch_parity.py
 
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
@@ -28,6 +30,7 @@ test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 
 test-faults: environment  ## each fault of an engine, a database, a store or a server

@@ -31,6 +31,11 @@ settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = "engine of the fixture `server`: in its process, or two replicas of Ray"
+    parser.addoption("--engine", choices=("local", "ray"), default="local", help=help_text)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the chapters that are slow as a whole."""
     for item in items:

@@ -1,9 +1,11 @@
 """``tenora engines``: engine replicas on Ray Serve, behind any number of servers. They need the extra ``ray``."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.configuration import load_settings
+from app.cli.engine_certificate import certificate
 from app.cli.setup import report_failures
 from app.settings import Settings
 from tenora_client.cli.connection import Json
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from app.ray.snapshot import Snapshot
 
 app = typer.Typer(no_args_is_help=True, help="Engine replicas on Ray Serve, behind any number of servers.")
+
+app.command()(certificate)
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4}))?", re.ASCII)
 _COLUMNS = {
@@ -65,7 +70,8 @@ def up(
 def status(as_json: Json = False) -> None:
     """Show the state of each engine replica."""
     settings = load_settings()
-    with report_failures():
+    # Ray prints to stdout, for example of a node that has ended.
+    with report_failures(), contextlib.redirect_stdout(sys.stderr):
         rows = [_row(snapshot) for snapshot in asyncio.run(_snapshots(settings))]
     if as_json:
         emit_json(rows)

@@ -38,12 +38,15 @@ class RayCall:
 
     async def answer(self) -> Answer:
         failed: set[str] = set()
+        error: Exception = engine_lost()
         for _ in range(ATTEMPTS):
+            self._outcome = Outcome()
             message = encode_request(self.request, deadline_s=self._left_s())
-            attempt = self._attempt(failed)
+            attempt = self._attempt(failed, error)
             try:
                 answer = await self._ask(message, attempt)
-            except ReplicaLost:
+            except ReplicaLost as lost:
+                error = lost.reason or error
                 attempt.lost()
                 failed.update(filter(None, (attempt.target.node_id,)))
             except BaseException:
@@ -53,10 +56,13 @@ class RayCall:
                 if isinstance(answer, dict):
                     attempt.finish()
                 return answer
-        raise engine_lost()
+        raise error
 
-    def _attempt(self, failed: set[str]) -> Attempt:
+    def _attempt(self, failed: set[str], lost: Exception) -> Attempt:
         """Choose a replica.
+
+        Args:
+            lost: error of the last replica that failed this request.
 
         Raises:
             EngineUnavailable: no replica is ready that has not failed this request.
@@ -67,7 +73,7 @@ class RayCall:
         try:
             return self._routes.begin(version, tokens=_tokens(request), deadline=deadline, avoid=failed)
         except NoReplica as error:
-            raise (engine_lost() if failed else EngineUnavailable(str(error), retry_after=5)) from None
+            raise (lost if failed else EngineUnavailable(str(error), retry_after=5)) from None
 
     async def _ask(self, message: bytes, attempt: Attempt) -> Answer:
         """Send the request to a replica and read the answer up to its first byte.
@@ -126,7 +132,7 @@ class RayCall:
         """Read an answer's frames up to its first byte.
 
         Raises:
-            ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived.
+            ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived, or the replica's engine has stopped.
             Exception: the error with which the replica refused the request.
         """
         if (hello := await _next(stream)).kind is not Kind.HELLO:
@@ -136,7 +142,7 @@ class RayCall:
             frame = await _next(stream)
             self.note(frame)
             if frame.kind is Kind.ERROR:
-                raise frame.value
+                raise _refusal(frame)
             if frame.kind is Kind.EVENT:
                 return RayEvents(self, stream, attempt, frame.value)
             if frame.kind is Kind.WHOLE:
@@ -232,7 +238,10 @@ async def _next(stream: FrameStream) -> Frame:
 
 
 def _refusal(frame: Frame) -> Exception:
-    return frame.value if frame.kind is Kind.ERROR else WireError("An answer goes on after its outcome.")
+    """Return the error of a request that has no answer. If only this replica's engine fails, another one can answer."""
+    if frame.kind is not Kind.ERROR:
+        return WireError("An answer goes on after its outcome.")
+    return ReplicaLost(frame.value) if isinstance(frame.value, EngineUnavailable) else frame.value
 
 
 def _decoded(data: bytes) -> Frame:

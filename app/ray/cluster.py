@@ -16,6 +16,7 @@ from typing import Any
 
 from app.domain.errors import EngineUnavailable
 from app.ray.library import check_network, prepare, require_ray
+from app.ray.reachability import check_reachable
 from app.ray.transport import Transport
 from app.settings import Settings
 
@@ -113,6 +114,7 @@ def connect(settings: Settings) -> None:
     address = resolved_address(settings)
     host = address.rpartition(":")[0]
     check_network(host, os.environ, plaintext=settings.ray.plaintext)
+    check_reachable(address)
     import ray
     from ray.exceptions import RayError
 

@@ -5,7 +5,15 @@ from typing import Protocol, Self
 
 
 class ReplicaLost(Exception):
-    """The replica ended, or the connection to it broke. What it did for the request is not known."""
+    """The replica or its engine ended, or the connection to it broke. What it did for the request is not known.
+
+    Attributes:
+        reason: error with which the replica refused the request; None if it sent none.
+    """
+
+    def __init__(self, reason: Exception | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class NoReplicas(Exception):

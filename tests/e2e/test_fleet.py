@@ -1,23 +1,33 @@
 """One server in front of two real engine replicas: answers, streams, deletions, and a replica killed in mid-stream."""
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
-import psutil
 import pytest
+import sqlalchemy
 
+from adapters.identity import VersionKey
 from app.demo.train import Demo
+from app.domain.errors import NotFound
+from app.engine.port import Endpoint, EngineRequest
+from app.ray import cluster
+from app.ray.snapshot import Snapshot, decode_snapshot
+from app.ray.transport import Target, Transport
+from app.ray.wire import Frame, Kind, decode_frame, encode_request
+from app.settings import Settings
 from tests.support.distinct_adapter import unlike_any_other
+from tests.support.engine_replicas import replicas, states, status
 from tests.support.postgres import running_postgres
-from tests.support.server import START_S, TENORA, Server, environment, processes_of, serving, set_up, together, until
+from tests.support.server import START_S, Server, serving, set_up, together, until
 from tests.support.server_fixtures import SLOTS
 
 pytestmark = pytest.mark.slow
@@ -44,49 +54,12 @@ def fleet(trained_demo: Demo, settings: dict[str, Any], tmp_path_factory: pytest
         yield server
 
 
-@contextlib.contextmanager
-def replicas(home: Path, base: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """Start two replicas, and stop them with all their processes at the end."""
-    with (home / "engines.log").open("wb") as log:
-        process = subprocess.Popen(
-            [TENORA, "engines", "up", "--replicas", "2"],
-            env=environment(home, base, **settings),
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            record = home / "engines" / "cluster.json"
-            until(lambda: record.exists() or process.poll() is not None, START_S)
-            assert process.poll() is None, (home / "engines.log").read_text()
-            yield
-            subprocess.run([TENORA, "engines", "down"], env=environment(home, base, **settings), check=True)
-            assert process.wait(60) == 0
-        finally:
-            _, left = psutil.wait_procs(processes_of(home), timeout=30)
-            for one in (process, *left):
-                with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                    one.kill()
-            process.wait(30)
-        assert left == []
-
-
-def status(server: Server, base: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    command = [TENORA, "engines", "status", "--json"]
-    variables = environment(server.home, base, **settings)
-    done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
-    return list(json.loads(done.stdout))
-
-
 def ask(server: Server, key: str, model: str, **fields: Any) -> str:
     body = {"model": model, "prompt": "What is coffee?", "max_tokens": 16, "temperature": 0} | fields
     with server.client(key) as client:
         answer = client.post("/v1/completions", json=body)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["choices"][0]["text"])
-
-
-def states(server: Server, base: Path, settings: dict[str, Any]) -> list[str]:
-    return [row["state"] for row in status(server, base, settings)]
 
 
 def stream(server: Server, key: str, model: str, begun: Semaphore) -> list[str]:
@@ -105,7 +78,7 @@ def stream(server: Server, key: str, model: str, begun: Semaphore) -> list[str]:
 def test_two_replicas_answer_alike_and_as_streams(fleet: Server, trained_demo: Demo, settings: dict[str, Any]) -> None:
     key = fleet.tenant("retail")
     models = ["demo", *trained_demo.adapters]
-    until(lambda: states(fleet, trained_demo.base, settings) == ["ready"] * 2, START_S)
+    until(lambda: states(fleet.home, trained_demo.base, settings) == ["ready"] * 2, START_S)
     answers = {model: {ask(fleet, key, model) for _ in range(6)} for model in models}
     assert all(len(texts) == 1 for texts in answers.values()), answers
     assert len(set(map(frozenset, answers.values()))) == len(models)
@@ -135,11 +108,84 @@ def test_a_deletion_is_confirmed_by_both_replicas(fleet: Server, trained_demo: D
         assert client.post("/v1/completions", json={"model": "gone", "prompt": "x"}).status_code == 404
 
 
+@contextlib.asynccontextmanager
+async def connected(fleet: Server) -> AsyncIterator[Transport]:
+    """Connect this process to the replicas, as a second gateway."""
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+            patch.delenv(name, raising=False)
+        transport = await cluster.open_transport(Settings(home=fleet.home, ray={"address": "local"}))
+        yield transport
+        await transport.close()
+        ray.shutdown()
+
+
+async def snapshots(transport: Transport) -> list[Snapshot]:
+    found = [decode_snapshot(data) for data in await transport.call_all("snapshot", b"{}", timeout_s=START_S)]
+    assert len(found) == 2
+    return sorted(found, key=lambda snapshot: snapshot.node)
+
+
+def newest_version(database_url: str) -> VersionKey:
+    """Resolve the version that was published last, as a gateway does."""
+    statement = "SELECT id, config_digest, weights_digest, config_bytes, weights_bytes FROM versions ORDER BY id DESC"
+    engine = sqlalchemy.create_engine(database_url)
+    with engine.connect() as connection:
+        key = VersionKey(*connection.execute(sqlalchemy.text(statement)).first() or ())
+    engine.dispose()
+    return key
+
+
+async def last_frame(transport: Transport, version: VersionKey, node: str) -> Frame:
+    """Send a request that was resolved to this version to a replica, and return the last frame of its answer."""
+    body = {"prompt": "x", "max_tokens": 1}
+    request = EngineRequest(f"held-{uuid.uuid4().hex}", Endpoint.COMPLETIONS, body, "gone", version, "salt")
+    frames = transport.answer(encode_request(request, deadline_s=None), target=Target(node, version.digest))
+    last = None
+    while (data := await frames.next()) is not None:
+        last = data
+    assert last is not None
+    return decode_frame(last)
+
+
+async def test_a_request_held_past_a_deletion_loads_nothing(
+    fleet: Server, trained_demo: Demo, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    adapter = unlike_any_other(next(iter(trained_demo.adapters.values())), tmp_path / "adapter")
+    fleet.tenant("late")
+    assert (await asyncio.to_thread(fleet.publish, "late", "gone", adapter)).status_code == 201
+    version = newest_version(settings["TENORA_DATABASE_URL"])
+    async with connected(fleet) as transport:
+        nodes = [snapshot.node for snapshot in await snapshots(transport)]
+        for node in nodes:
+            assert (await last_frame(transport, version, node)).kind is Kind.OUTCOME
+        reports = [snapshot.report.versions for snapshot in await snapshots(transport)]
+        assert all(version.version_id in {entry.version_id for entry in report} for report in reports)
+        assert len(list((fleet.home / "engines").glob(f"*/cache/**/{version.digest}"))) == 2
+        with fleet.client(fleet.admin_key) as admin:
+            answer = admin.delete("/admin/tenants/late/adapters/gone", params={"force": "true"})
+            assert answer.status_code == 202, answer.text
+            location = answer.headers["location"]
+            await asyncio.to_thread(until, lambda: admin.get(location).json()["state"] == "finished", 60)
+        before = await snapshots(transport)
+        for node in nodes:
+            frame = await last_frame(transport, version, node)
+            assert frame.kind is Kind.ERROR
+            assert isinstance(frame.value, NotFound)
+        after = await snapshots(transport)
+    # Neither an event of a load, nor an admission that could load.
+    assert [snapshot.number for snapshot in after] == [snapshot.number for snapshot in before]
+    assert not any(entry.version_id == version.version_id for snapshot in after for entry in snapshot.report.versions)
+    assert not list((fleet.home / "engines").glob(f"*/cache/**/{version.digest}"))
+
+
 def test_streams_of_a_killed_replica_end_in_one_error_event(
     fleet: Server, trained_demo: Demo, settings: dict[str, Any]
 ) -> None:
     key, model = fleet.tenant("retail"), next(iter(trained_demo.adapters))
-    victim = status(fleet, trained_demo.base, settings)[0]["pid"]
+    victim = status(fleet.home, trained_demo.base, settings)[0]["pid"]
     begun = Semaphore(0)
     with ThreadPoolExecutor(STREAMS) as threads:
         streams = [threads.submit(stream, fleet, key, model, begun) for _ in range(STREAMS)]
@@ -155,4 +201,4 @@ def test_streams_of_a_killed_replica_end_in_one_error_event(
     # The other replica answers at once.
     for _ in range(5):
         ask(fleet, key, model)
-    until(lambda: states(fleet, trained_demo.base, settings) == ["ready"] * 2, START_S)
+    until(lambda: states(fleet.home, trained_demo.base, settings) == ["ready"] * 2, START_S)

@@ -28,5 +28,18 @@ def test_without_ray_a_sentence_names_the_extra(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_ray_prints_is_no_part_of_the_status(tenora: Tenora, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Transport:
+        async def call_all(self, *_arguments: object, timeout_s: float) -> list[bytes]:
+            print("(raylet) The node has been marked dead", timeout_s)  # noqa: T201 - as Ray does
+            return []
+
+    async def open_transport(_settings: object) -> Transport:
+        return Transport()
+
+    monkeypatch.setattr("app.ray.cluster.open_transport", open_transport)
+    assert tenora.json("engines", "status") == []
+
+
 def test_down_without_replicas_says_so(tenora: Tenora) -> None:
     assert "No engine replicas ran." in tenora("engines", "down").stderr

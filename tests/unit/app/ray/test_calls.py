@@ -136,7 +136,6 @@ async def test_a_whole_answer_without_an_outcome_counts_by_itself() -> None:
         QueueFull("full", retry_after=3),
         AdapterLoadFailed("bad weights", version_id=1),
         DiskFull("no room", retry_after=9, reason="disk"),
-        EngineUnavailable("restarting"),
     ],
 )
 async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> None:
@@ -146,6 +145,32 @@ async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> N
     with pytest.raises(type(error), match=str(error)):
         await call_to(REQUEST, fleet).answer()
     assert fleet.attempts == 1
+
+
+@pytest.mark.parametrize("whole_or_stream", [REQUEST, WHOLE])
+async def test_a_request_of_a_dead_engine_goes_to_another(whole_or_stream: EngineRequest) -> None:
+    dead, alive = ScriptedEngine(), ScriptedEngine(*EVENTS)
+    dead.error = EngineUnavailable("The engine is restarting.", retry_after=15)
+    dead.finite = False
+    fleet, routes = Fleet(answering(dead), answering(alive)), routes_to("0", "1")
+    digests = [VersionKey(number, f"{number:064}", "b" * 64, 10, 20) for number in range(8)]
+    for key in digests:
+        call = call_to(replace(whole_or_stream, adapter=key), fleet, routes)
+        answer = await call.answer()
+        if not isinstance(answer, dict):
+            assert [event async for event in answer] == list(EVENTS)
+        assert call.outcome.finite, "the outcome is that of the engine that answered"
+    assert fleet.attempts > len(digests)
+    assert (routes.load("0"), routes.load("1")) == (0, 0)
+
+
+async def test_without_another_engine_its_error_is_raised() -> None:
+    dead = ScriptedEngine()
+    dead.error = EngineUnavailable("The engine is restarting.", retry_after=15)
+    fleet = Fleet(answering(dead))
+    with pytest.raises(EngineUnavailable, match="is restarting") as caught:
+        await call_to(REQUEST, fleet, routes_to("0")).answer()
+    assert (caught.value.retry_after, fleet.attempts) == (15, 1)
 
 
 async def test_a_fault_of_a_replica_shows_nothing_of_the_prompt() -> None:
