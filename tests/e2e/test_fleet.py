@@ -12,10 +12,13 @@ from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
+import psutil
+import psycopg
 import pytest
 import sqlalchemy
 
 from adapters.identity import VersionKey
+from app.database.replica_role import grant
 from app.demo.train import Demo
 from app.domain.errors import NotFound
 from app.engine.port import Endpoint, EngineRequest
@@ -47,11 +50,20 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 def fleet(trained_demo: Demo, settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("fleet-home")
     admin_key = set_up(home, trained_demo.base, **settings)
+    settings["TENORA_RAY__DATABASE_URL"] = database_role(settings["TENORA_DATABASE_URL"])
     with replicas(home, trained_demo.base, settings), serving(home, trained_demo.base, admin_key, **settings) as server:
         server.tenant("retail")
         for name, adapter in trained_demo.adapters.items():
             assert server.publish("retail", name, adapter).status_code == 201
         yield server
+
+
+def database_role(url: str) -> str:
+    """Return the URL of the registry under the role of replicas."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE ROLE tenora_replica LOGIN")
+    grant(url, "tenora_replica")
+    return sqlalchemy.make_url(url).set(username="tenora_replica").render_as_string(hide_password=False)
 
 
 def ask(server: Server, key: str, model: str, **fields: Any) -> str:
@@ -106,6 +118,48 @@ def test_a_deletion_is_confirmed_by_both_replicas(fleet: Server, trained_demo: D
     assert all(node["engine_gone_at"] and node["disk_gone_at"] for node in report["nodes"])
     with fleet.client(key) as client:
         assert client.post("/v1/completions", json={"model": "gone", "prompt": "x"}).status_code == 404
+
+
+def test_a_pin_is_on_one_replica_and_any_server_shows_it(fleet: Server, trained_demo: Demo) -> None:
+    name = next(iter(trained_demo.adapters))
+    pin = f"/admin/tenants/retail/adapters/{name}/versions/1/pin"
+    with fleet.client(fleet.admin_key) as admin:
+
+        def pinned() -> list[int]:
+            nodes = admin.get("/admin/engine").json()["nodes"]
+            return sorted(node["engine"]["slots"]["pinned"] for node in nodes if node["engine"])
+
+        until(lambda: pinned() == [0, 0], START_S)
+        assert admin.put(pin).status_code == 201
+        until(lambda: pinned() == [0, 1], START_S)
+        overview = admin.get("/admin/engine").json()
+        metrics = admin.get("/metrics").text
+        assert admin.delete(pin).status_code == 204
+        until(lambda: pinned() == [0, 0], START_S)
+    assert sorted(node["role"] for node in overview["nodes"]) == ["gateway", "replica", "replica"]
+    [holder] = [node for node in overview["nodes"] if node["engine"] and node["engine"]["slots"]["pinned"]]
+    assert f"retail/{name}@1" in [version["name"] for version in holder["engine"]["versions"]]
+    replicas = {replica["node"]: replica for replica in overview["replicas"]}
+    assert replicas.keys() == {node["id"] for node in overview["nodes"] if node["role"] == "replica"}
+    assert sum(replica["requests"] for replica in replicas.values()) > 0
+    for node in replicas:
+        assert f'tenora_replica_up{{node="{node}"}} 1.0' in metrics
+
+
+def test_prompts_and_answers_are_in_no_file_of_replicas(fleet: Server, trained_demo: Demo) -> None:
+    key, model, secret = fleet.tenant("retail"), next(iter(trained_demo.adapters)), uuid.uuid4().hex
+    answer = ask(fleet, key, model, prompt=f"What is coffee? {secret}", max_tokens=40, ignore_eos=True)
+    with fleet.client(key) as client:
+        refused = {"model": model, "prompt": secret, "max_tokens": 10**6}
+        assert client.post("/v1/completions", json=refused).status_code == 400
+    started = cluster.started_on(fleet.home)
+    assert started is not None
+    raylet = next(p for p in psutil.Process(started.pid).children() if "raylet" in p.name())
+    folder = next(word for word in raylet.cmdline() if "session_" in word).partition("=")[2]
+    paths = [*Path(folder[: folder.index("session_")]).rglob("*"), *(fleet.home / "engines").rglob("*")]
+    texts = [path.read_text(errors="replace") for path in [*paths, fleet.home / "engines.log"] if path.is_file()]
+    assert len(texts) > 5
+    assert not any(words in text for text in texts for words in (secret, answer.strip()))
 
 
 @contextlib.asynccontextmanager

@@ -47,7 +47,7 @@ class CountingCall:
         try:
             for number in range(self.request.body["events"]):
                 self.told += 1
-                yield AnswerEvent(f"data: {number} {os.getpid()}\n\n", 1)
+                yield AnswerEvent(f"data: {number} {os.getpid()} {self.request.body.get('says', '')}\n\n", 1)
                 await asyncio.sleep(self.request.body["every_s"])
             yield AnswerEvent("data: [DONE]\n\n", 0)
         finally:
