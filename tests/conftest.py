@@ -18,7 +18,7 @@ from tests.support.server_fixtures import keys, reference, server
 __all__ = ["keys", "reference", "server", "trained_demo"]
 
 #: Chapters that are slow as a whole.
-SLOW = {"clients", "debian", "faults", "fuzz"}
+SLOW = {"clients", "debian", "deploy", "faults", "fuzz"}
 #: Chapters whose tests start servers.
 SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
 

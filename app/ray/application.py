@@ -13,7 +13,7 @@ from app.domain.errors import EngineUnavailable
 from app.engine.vllm.requirements import is_cpu_build
 from app.ray.replica import START_FAILED, EngineReplica
 from app.ray.request_router import NodeRouter
-from app.settings import Settings
+from app.settings import RaySettings, Settings
 
 #: Name of the application, of its deployment and of the namespace of both.
 NAME = "tenora"
@@ -38,14 +38,40 @@ def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "Deploymen
         EngineUnavailable: the replicas do not start.
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
-    deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
     try:
-        return serve.run(deployment.bind(), name=NAME, route_prefix=None)
+        return serve.run(application(settings, replica), name=NAME, route_prefix=None)
     except RuntimeError as error:
         # Ray's message has the replica's reason in the middle of a traceback.
         found = re.search(re.escape(START_FAILED) + "[^\n]*", str(error))
         reason = found[0] if found else " ".join(str(error).split())[:_REASON_CHARACTERS]
         raise EngineUnavailable(reason) from None
+
+
+def application(settings: Settings, replica: type[Any] = EngineReplica) -> "serve.Application":
+    """Return the application of the replicas, for :func:`deploy` and for a configuration of Serve."""
+    return serve.deployment(replica, name=DEPLOYMENT, **_options(settings)).bind()
+
+
+def build(arguments: dict[str, Any]) -> "serve.Application":
+    """Build the application from a configuration of Serve, such as a RayService's, in the environment of a replica.
+
+    Args:
+        arguments: settings of the fleet that replace those of the environment, such as ``max_replicas``.
+
+    Raises:
+        ValueError: an argument is no setting of the fleet, or not valid.
+    """
+    return application(with_arguments(Settings(), arguments))
+
+
+def with_arguments(settings: Settings, arguments: dict[str, Any]) -> Settings:
+    """Return settings whose fleet has these arguments.
+
+    Raises:
+        ValueError: an argument is no setting of the fleet, or not valid.
+    """
+    ray = RaySettings.model_validate(settings.ray.model_dump() | arguments)
+    return settings.model_copy(update={"ray": ray})
 
 
 def running_handle() -> "DeploymentHandle[Any] | None":

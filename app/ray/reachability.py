@@ -14,7 +14,7 @@ _HEAD_BYTES, _SETTINGS = 9, 4
 
 
 def check_reachable(address: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Check that the cluster at an address answers in HTTP/2, with TLS if the environment says so. Blocks.
+    """Check that the cluster at an address answers in HTTP/2, with TLS if RAY_USE_TLS is 1. Blocks.
 
     Raises:
         EngineUnavailable: it does not, or the certificates of the two sides do not fit.

@@ -37,7 +37,7 @@ class TlsFleet:
 
     def client(self, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.support.light_client", str(self.home)]
-        environment = clean_environment() | {"TENORA_RAY__HOST": self.host} | variables
+        environment = clean_environment() | {"TENORA_RAY__HOST": self.host, "TENORA_RAY__ADDRESS": "local"} | variables
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 

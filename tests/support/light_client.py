@@ -14,7 +14,7 @@ from app.settings import Settings
 
 
 async def main(home: Path) -> None:
-    transport = await open_transport(Settings(home=home, ray={"address": "local"}))
+    transport = await open_transport(Settings(home=home))
     routes = Routes()
     for number, body in enumerate(({}, {"stream": True, "events": 20, "every_s": 0})):
         request = EngineRequest(f"client-{number}", Endpoint.CHAT, body, "m", None, "salt", "hi")

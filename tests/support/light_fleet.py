@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.observability.logs import log_config
@@ -80,6 +80,13 @@ class LightReplica:
 
     async def running(self, _argument: bytes) -> bytes:
         return f"{os.getpid()} {self._answering.running}".encode()
+
+
+def build(arguments: dict[str, Any]) -> Any:
+    """Build the application as :func:`app.ray.application.build` does."""
+    from app.ray.application import application, with_arguments
+
+    return application(with_arguments(Settings(), arguments), LightReplica)
 
 
 def main(home: Path, replicas: int) -> None:

@@ -5,19 +5,22 @@ one in front of a replica of Ray Serve with the same engine. The CPU is that of 
 """
 
 import dataclasses
+import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 
 from app.lab.bench import models, overhead, replicas, report, rivals
-from app.lab.bench.overhead import ADAPTER, Size
+from app.lab.bench.overhead import ADAPTER, Round, Size
 
 REPLICA, IN_PROCESS = "replica", "in process"
-FULL = Size(7, {1: 30, 16: 160})
+FULL = Size(5, {1: 30, 16: 160})
 QUICK = Size(1, {1: 10})
 
 
@@ -61,4 +64,20 @@ def run(home: Path, *, out: Path | None, quick: bool, console: Console, base: Pa
     path = out or home / f"gateway-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     report.write(path, content)
     overhead.show(rounds, size, report.describe(machine))
+    for concurrency in size.requests:
+        costs = [f"{name} {token_cpu_ms(rounds, name, concurrency):.3f}" for name in (REPLICA, IN_PROCESS)]
+        sys.stdout.write(f"API CPU for each streamed token at concurrency {concurrency}, ms: {', '.join(costs)}\n")
     return path
+
+
+def token_cpu_ms(rounds: Sequence[Round], name: str, concurrency: int) -> float:
+    """Milliseconds of CPU for each streamed token: what a streamed answer costs beyond a whole one of its length."""
+    streamed, whole = (
+        median(
+            1000 * one.api_cpu_s / one.samples.output_tokens
+            for one in rounds
+            if (one.server, one.concurrency, one.streamed) == (name, concurrency, kind)
+        )
+        for kind in (True, False)
+    )
+    return streamed - whole
