@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 #: First words of the error of a replica that cannot start.
 START_FAILED = "The engine replica could not start"
 
+#: SQLSTATE ``insufficient_privilege``.
+_NO_RIGHT = "42501"
+
 #: Replicas on one machine and one HOME.
 _MOST = 1000
 
@@ -54,7 +57,7 @@ class EngineReplica:
         except Exception as error:  # noqa: BLE001 - told in words
             await self._stack.aclose()
             # Ray pickles what is raised here, and shows it to operators.
-            raise RuntimeError(f"{START_FAILED}: {_reason(error)}") from None
+            raise RuntimeError(f"{START_FAILED}: {start_failure(error)}") from None
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer."""
@@ -167,5 +170,11 @@ def _configure(settings: Settings) -> None:
     logging.config.dictConfig(logging_of)
 
 
-def _reason(error: BaseException) -> str:
+def start_failure(error: BaseException) -> str:
+    """Describe the error of a start for an operator."""
+    if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
+        return (
+            "The database role of replicas lacks a right that this release needs. "
+            "Run `tenora server database-role ROLE --apply`."
+        )
     return " ".join(f"{type(error).__name__}: {error}".split())[:600]
