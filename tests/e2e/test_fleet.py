@@ -123,6 +123,7 @@ def test_a_deletion_is_confirmed_by_both_replicas(fleet: Server, trained_demo: D
 def test_a_pin_is_on_one_replica_and_any_server_shows_it(fleet: Server, trained_demo: Demo) -> None:
     name = next(iter(trained_demo.adapters))
     pin = f"/admin/tenants/retail/adapters/{name}/versions/1/pin"
+    ask(fleet, fleet.tenant("retail"), name)
     with fleet.client(fleet.admin_key) as admin:
 
         def pinned() -> list[int]:
@@ -149,6 +150,7 @@ def test_a_pin_is_on_one_replica_and_any_server_shows_it(fleet: Server, trained_
 def test_prompts_and_answers_are_in_no_file_of_replicas(fleet: Server, trained_demo: Demo) -> None:
     key, model, secret = fleet.tenant("retail"), next(iter(trained_demo.adapters)), uuid.uuid4().hex
     answer = ask(fleet, key, model, prompt=f"What is coffee? {secret}", max_tokens=40, ignore_eos=True)
+    assert len(answer.strip()) > 20
     with fleet.client(key) as client:
         refused = {"model": model, "prompt": secret, "max_tokens": 10**6}
         assert client.post("/v1/completions", json=refused).status_code == 400

@@ -47,10 +47,15 @@ def test_a_replica_keeps_the_urls_of_its_settings(tmp_path: Path) -> None:
 
 def test_a_replica_gets_no_pepper_and_the_url_of_its_role(tmp_path: Path) -> None:
     url = "postgresql://tenora_replica@db/tenora"
-    secrets = {"pepper": "p" * 32, "accepted_peppers": ("q" * 32,), "database_url": "postgresql://owner@db/tenora"}
-    replica = replica_settings(
-        Settings(home=tmp_path, base_model=str(tmp_path), ray={"database_url": url}, **secrets), tmp_path
+    settings = Settings(
+        home=tmp_path,
+        base_model=str(tmp_path),
+        database_url="postgresql://owner@db/tenora",
+        pepper="p" * 32,
+        accepted_peppers=("q" * 32,),
+        ray={"database_url": url},
     )
+    replica = replica_settings(settings, tmp_path / "1")
     assert (replica.database_url, replica.pepper, replica.accepted_peppers) == (url, None, ())
 
 
