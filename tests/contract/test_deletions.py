@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
