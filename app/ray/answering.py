@@ -11,6 +11,7 @@ from app.domain.errors import EngineUnavailable
 from app.engine.port import Answer, EngineCall, Inference
 from app.observability.context import CURRENT, RequestContext
 from app.ray.error_words import CARRIED
+from app.ray.load_meter import LoadMeter
 from app.ray.wire import (
     HELLO,
     WireError,
@@ -41,12 +42,16 @@ class Answering:
     Args:
         guard: refuses versions that were deleted after the gateway had resolved them.
         seen: called with the version and the tenant of each request, for prefetching.
+
+    Attributes:
+        load: measures the requests in flight for autoscaling.
     """
 
     def __init__(self, engine: Inference, guard: VersionGuard, seen: Callable[[VersionKey, str], None]) -> None:
         self._engine, self._guard, self._seen = engine, guard, seen
         self._running: dict[str, _Running] = {}
         self._cut: dict[str, EngineCall] = {}
+        self.load = LoadMeter()
 
     @property
     def running(self) -> int:
@@ -64,6 +69,7 @@ class Answering:
         CURRENT.set(RequestContext(request.request_id, confidential=True, tenant=request.tenant or None))
         running = _Running(self._engine.begin(request))
         self._running[request.request_id] = running
+        self.load.begin()
         if request.adapter:
             self._seen(request.adapter, request.tenant)
         ended = False
@@ -111,6 +117,7 @@ class Answering:
     def _end(self, running: _Running, *, cut: bool) -> None:
         request_id = running.call.request.request_id
         del self._running[request_id]
+        self.load.end()
         if cut:
             self._cut[request_id] = running.call
             if len(self._cut) > _KEPT:
