@@ -246,7 +246,12 @@ class RaySettings(BaseModel):
         "the address of a network card, so the default is another loopback address.",
     )
     port: int = Field(0, ge=0, le=65535, description="Port of that cluster; 0: a free port")
-    min_replicas: int = Field(1, ge=1, le=1000, description="Minimum number of engine replicas")
+    min_replicas: int = Field(
+        1,
+        ge=0,
+        le=1000,
+        description="Minimum number of engine replicas; 0: idle replicas end, and the next request starts one",
+    )
     max_replicas: int = Field(1, ge=1, le=1000, description="Maximum number of engine replicas")
     cpus: float = Field(1, ge=0, description="CPU cores that Ray reserves for each replica")
     gpus: float | None = Field(
@@ -271,6 +276,12 @@ class RaySettings(BaseModel):
         None,
         description="URL of the registry for engine replicas, with the role of `tenora server database-role`; default: "
         "TENORA_DATABASE_URL",
+    )
+    expected_start_s: float = Field(
+        60,
+        gt=0,
+        description="Expected time until a replica that is started answers, in seconds; used until a server has "
+        "measured it. Requests with a shorter deadline are refused at once while no replica is ready.",
     )
     plaintext: bool = Field(
         False,

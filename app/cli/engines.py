@@ -39,6 +39,8 @@ _COLUMNS = {
     "restarts": "restarts",
 }
 _STATUS_S = 10.0
+#: As of the settings, which this command replaces.
+_MOST = 1000
 
 
 @app.command()
@@ -51,13 +53,13 @@ def up(
     """Start engine replicas, or change their number.
 
     Without TENORA_RAY__ADDRESS, this starts a cluster on this machine and holds it until SIGINT or SIGTERM. With an
-    address, it deploys the replicas there and returns. The replicas read their settings from the environment in which
-    Ray was started on their machine.
+    address, it deploys the replicas there and returns. With the address `local` it does so if a cluster runs on this
+    HOME. The replicas read their settings from the environment in which Ray was started on their machine.
     """
     settings = _with_replicas(load_settings(), replicas)
     with report_failures():
         _check(settings)
-        if settings.ray.address in (None, "local"):
+        if settings.ray.address is None or (settings.ray.address == "local" and not _runs(settings)):
             _hold(settings)
         else:
             from app.ray.cluster import connect
@@ -124,10 +126,16 @@ def _with_replicas(settings: Settings, text: str | None) -> Settings:
         return settings
     match = _RANGE.fullmatch(text)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most:
-        fail(f"--replicas is {text[:40]!r}. Write MIN:MAX or a number, from 1, such as 2:8.", USAGE)
+    if not (match and least <= most and 1 <= most <= _MOST):
+        fail(f"--replicas is {text[:40]!r}. Write MIN:MAX or a number up to {_MOST}, such as 2:8, 0:4 or 3.", USAGE)
     ray = settings.ray.model_copy(update={"min_replicas": least, "max_replicas": most})
     return settings.model_copy(update={"ray": ray})
+
+
+def _runs(settings: Settings) -> bool:
+    from app.ray.cluster import started_on
+
+    return started_on(settings.home) is not None
 
 
 def _hold(settings: Settings) -> None:
@@ -156,6 +164,10 @@ def _hold(settings: Settings) -> None:
 def _deploy(settings: Settings) -> None:
     from app.ray.application import deploy
 
+    if settings.ray.min_replicas == 0:
+        deploy(settings)
+        note("The engine replicas are deployed. The first request starts one.")
+        return
     note("Starting the engine replicas. This takes about a minute.")
     deploy(settings)
     note("The engine replicas answer.")

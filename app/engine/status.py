@@ -6,6 +6,13 @@ from typing import Literal
 
 
 class EngineState(StrEnum):
+    """State of an engine, or of the engine replicas together.
+
+    Attributes:
+        ASLEEP: no replica runs, because none was needed. The next request starts one, and waits for it.
+    """
+
+    ASLEEP = "asleep"
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections import deque
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Self
 
 from app.domain.errors import Busy, EngineUnavailable, TenoraError
@@ -10,9 +12,11 @@ from app.engine.error_event import error_event
 from app.engine.port import Answer, AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.engine.residency.cost_estimate import admission_request
 from app.ray.error_words import engine_lost
+from app.ray.hold import Hold
 from app.ray.routes import Attempt, Routes
 from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Frame, Kind, WireError, decode_frame, encode_request
+from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.routing import NoReplica
 from app.scheduling.token_counters import cost_of
 
@@ -26,10 +30,11 @@ _DONE = AnswerEvent("data: [DONE]\n\n", 0)
 class RayCall:
     """Implementation of :class:`app.engine.port.EngineCall`."""
 
-    def __init__(self, request: EngineRequest, transport: Transport, routes: Routes) -> None:
+    def __init__(self, request: EngineRequest, transport: Transport, routes: Routes, hold: Hold | None = None) -> None:
         self.request = request
-        self._transport, self._routes = transport, routes
+        self._transport, self._routes, self._hold = transport, routes, hold
         self._began = time.monotonic()
+        self._admission = admission_request(request)
         self._outcome = Outcome()
 
     @property
@@ -40,23 +45,37 @@ class RayCall:
         failed: set[str] = set()
         error: Exception = engine_lost()
         for _ in range(ATTEMPTS):
-            self._outcome = Outcome()
-            message = encode_request(self.request, deadline_s=self._left_s())
-            attempt = self._attempt(failed, error)
-            try:
-                answer = await self._ask(message, attempt)
-            except ReplicaLost as lost:
-                error = lost.reason or error
-                attempt.lost()
-                failed.update(filter(None, (attempt.target.node_id,)))
-            except BaseException:
-                attempt.finish()
-                raise
-            else:
-                if isinstance(answer, dict):
+            async with self._turn():
+                self._outcome = Outcome()
+                message = encode_request(self.request, deadline_s=self._left_s())
+                attempt = self._attempt(failed, error)
+                try:
+                    answer = await self._ask(message, attempt)
+                except ReplicaLost as lost:
+                    error = lost.reason or error
+                    self.lose(attempt)
+                    failed.update(filter(None, (attempt.target.node_id,)))
+                except BaseException:
                     attempt.finish()
-                return answer
+                    raise
+                else:
+                    if isinstance(answer, dict):
+                        attempt.finish()
+                    return answer
         raise error
+
+    def lose(self, attempt: Attempt) -> None:
+        """Record that the attempt's replica was lost, which ends the attempt."""
+        attempt.lost()
+        self._routes.lose(attempt.target.node_id)
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait until a replica is ready, in fair order with other requests."""
+        return self._hold.turn(replace(self._admission, deadline=self._deadline)) if self._hold else nullcontext()
+
+    @property
+    def _deadline(self) -> float | None:
+        return None if self.request.deadline_s is None else self._began + self.request.deadline_s
 
     def _attempt(self, failed: set[str], lost: Exception) -> Attempt:
         """Choose a replica.
@@ -65,13 +84,11 @@ class RayCall:
             lost: error of the last replica that failed this request.
 
         Raises:
-            EngineUnavailable: no replica is ready that has not failed this request.
+            EngineUnavailable: no replica is ready.
         """
-        request = self.request
-        deadline = None if request.deadline_s is None else self._began + request.deadline_s
-        version = request.adapter.digest if request.adapter else None
+        version = self.request.adapter.digest if self.request.adapter else None
         try:
-            return self._routes.begin(version, tokens=_tokens(request), deadline=deadline, avoid=failed)
+            return self._routes.begin(version, tokens=_tokens(self._admission), deadline=self._deadline, avoid=failed)
         except NoReplica as error:
             raise (lost if failed else EngineUnavailable(str(error), retry_after=5)) from None
 
@@ -84,6 +101,7 @@ class RayCall:
             Exception: the error with which the replica refused the request.
         """
         stream = self._transport.answer(message, target=attempt.target)
+        self._routes.ungreeted.add(stream)
         try:
             return await self._begin(stream, attempt)
         except NoReplicas:
@@ -94,6 +112,8 @@ class RayCall:
         except asyncio.CancelledError:
             await self.abandon(stream)
             raise
+        finally:
+            self._routes.ungreeted.discard(stream)
 
     async def abandon(self, stream: FrameStream) -> None:
         """End the request at its replica, and fetch its outcome, so that the client is charged for its tokens."""
@@ -138,6 +158,7 @@ class RayCall:
         if (hello := await _next(stream)).kind is not Kind.HELLO:
             raise WireError("An answer begins without a greeting.")
         attempt.arrived(hello.value)
+        self._routes.ungreeted.discard(stream)
         while True:
             frame = await _next(stream)
             self.note(frame)
@@ -188,7 +209,10 @@ class RayEvents:
                 if frame.kind is Kind.ERROR:
                     return self._cut(frame.value)
                 data = await self._stream.next()
-        except (ReplicaLost, NoReplicas, WireError):
+        except (ReplicaLost, NoReplicas):
+            self._call.lose(self._attempt)
+            return self._cut(engine_lost())
+        except WireError:
             self._attempt.lost()
             return self._cut(engine_lost())
         except BaseException:
@@ -219,9 +243,8 @@ class RayEvents:
         return AnswerEvent(error_event(error if isinstance(error, TenoraError) else engine_lost()), 0)
 
 
-def _tokens(request: EngineRequest) -> float:
+def _tokens(admission: AdmissionRequest) -> float:
     """Estimate the weighted tokens of a request."""
-    admission = admission_request(request)
     return cost_of(sum(admission.prompts), admission.output_tokens * admission.sequences)
 
 

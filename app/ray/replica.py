@@ -16,6 +16,7 @@ from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
 from app.ray.preference import RoutingStats
+from app.ray.scaling import LOAD
 from app.ray.snapshot import Recorder, Snapshot, decode_number, encode_snapshot
 from app.ray.state import LoadTimes, replica_report
 from app.ray.wire import WIRE_VERSION, WireError, decode_key, encode_error, encode_smoke
@@ -102,6 +103,10 @@ class EngineReplica:
     async def record_routing_stats(self) -> RoutingStats:
         """Return the node of this replica, by which gateways address it. Ray asks each second."""
         return {"node": self._resources.node_id, "slots": self._node.engine.status().slots}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the load since the last call. Ray asks every few seconds."""
+        return {LOAD: self._answering.load.read()}
 
     async def check_health(self) -> None:
         """Raise if the engine has ended for good, so that Ray replaces this replica."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Self
 
-from app.ray.transport import Target
+from app.ray.transport import FrameStream, Target
 from app.scheduling.replica_report import ReplicaReport
-from app.scheduling.routing import Route, Router
+from app.scheduling.routing import NoReplica, Route, Router
 
 #: Replicas whose counts are kept. Those that joined first are forgotten first.
 _COUNTED = 1_000
@@ -76,12 +76,24 @@ class Routes:
 
     Args:
         pin_copies: minimum number of replicas of a pinned version.
+        on_lost: called with each replica that was lost.
+
+    Attributes:
+        ungreeted: requests on their way that no replica has greeted. Without a replica, Ray would keep them in a queue.
     """
 
-    def __init__(self, *, pin_copies: int = 1, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        pin_copies: int = 1,
+        on_lost: Callable[[str], None] = lambda _node: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.router, self._pin_copies, self._monotonic = Router(), pin_copies, monotonic
+        self._on_lost = on_lost
         self._counts: dict[str, RouteCounts] = {}
         self._nodes: set[str] = set()
+        self.ungreeted: set[FrameStream] = set()
 
     def report(self, report: ReplicaReport) -> None:
         """Take a replica's report, heard now."""
@@ -102,6 +114,18 @@ class Routes:
         """Return the counts of a replica. They outlive its absence. Those of an unknown one are not kept."""
         return self._counts.get(node_id or "") or RouteCounts()
 
+    def lose(self, node_id: str | None) -> None:
+        """Remove a replica that broke a request, until its next report. None: a replica that was not chosen here."""
+        if node_id in self._nodes:
+            self._nodes.discard(node_id)
+            self.router.remove(node_id)
+            self._on_lost(node_id)
+
+    def call_back(self) -> None:
+        """Cancel the requests that no replica has greeted. Each fails as if its replica was lost."""
+        for stream in tuple(self.ungreeted):
+            stream.cancel()
+
     def pin(self, digests: Collection[str]) -> None:
         """Set the pinned versions, which replaces all earlier pins."""
         self.router.pin(dict.fromkeys(digests, self._pin_copies))
@@ -119,7 +143,7 @@ class Routes:
             version: content digest of the version, None for the base model.
             tokens: expected weighted tokens.
             deadline: latest time of the first token, by ``time.monotonic``.
-            avoid: replicas that failed this request before.
+            avoid: replicas that failed this request before. They are chosen if no other replica is ready.
 
         Raises:
             app.scheduling.routing.NoReplica: replicas are known, but none of them can serve the request.
@@ -127,5 +151,10 @@ class Routes:
         if not self._nodes:
             return Attempt(self, None, version, is_retry=bool(avoid))
         now = self._monotonic()
-        route = self.router.route(version, now=now, tokens=tokens, deadline=deadline, avoid=avoid)
+        try:
+            route = self.router.route(version, now=now, tokens=tokens, deadline=deadline, avoid=avoid)
+        except NoReplica:
+            if not avoid:
+                raise
+            route = self.router.route(version, now=now, tokens=tokens, deadline=deadline)
         return Attempt(self, route, version, is_retry=bool(avoid))

@@ -12,7 +12,7 @@ def tenora(tmp_path: Path) -> Tenora:
     return Tenora({"TENORA_HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize("replicas", ["0", "3:2", "0:4", "a:b", "1:2:3", "-1", "1.5"])
+@pytest.mark.parametrize("replicas", ["0", "0:0", "3:2", "1:1001", "a:b", "1:2:3", "-1", "1.5"])
 def test_a_range_of_replicas_must_be_valid(tenora: Tenora, replicas: str) -> None:
     result = tenora("engines", "up", f"--replicas={replicas}", exit_code=2)
     assert "Write MIN:MAX or a number" in result.stderr

@@ -125,7 +125,27 @@ def test_a_replica_that_left_or_failed_gets_no_request() -> None:
     assert routes.begin(VERSION, avoid={left}).target.node_id not in {None, left}
     routes.keep([node for node in NODES if node != left])
     assert routes.begin(VERSION).target.node_id not in {None, left}
-    with pytest.raises(NoReplica):
-        routes.begin(VERSION, avoid=NODES)
+    # If all have failed the request, one of them may have come back.
+    assert routes.begin(VERSION, avoid=NODES).target.node_id in NODES
     routes.keep([])
     assert routes.begin(VERSION).target == Target(None, VERSION)
+
+
+def test_a_lost_replica_comes_back_with_its_next_report() -> None:
+    lost: list[str] = []
+    routes = Routes(on_lost=lost.append)
+    for node in NODES:
+        routes.report(ReplicaReport(node, 4))
+    routes.lose(first(VERSION))
+    routes.lose(first(VERSION))
+    routes.lose(None)
+    assert lost == [first(VERSION)]
+    assert routes.begin(VERSION).target.node_id != first(VERSION)
+    routes.report(ReplicaReport(first(VERSION), 4))
+    assert routes.begin(VERSION).target.node_id == first(VERSION)
+
+
+def test_replicas_that_are_not_ready_get_no_request() -> None:
+    routes = routes_of(Clock(), ReplicaReport("a", 4, ready=False))
+    with pytest.raises(NoReplica):
+        routes.begin(VERSION, avoid={"a"})
