@@ -1,23 +1,21 @@
 """One server in front of two real engine replicas: answers, streams, deletions, and a replica killed in mid-stream."""
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
-import psutil
 import pytest
 
 from app.demo.train import Demo
 from tests.support.distinct_adapter import unlike_any_other
+from tests.support.fleet_server import replicas, status
 from tests.support.postgres import running_postgres
-from tests.support.server import START_S, TENORA, Server, environment, processes_of, serving, set_up, together, until
+from tests.support.server import START_S, Server, serving, set_up, together, until
 from tests.support.server_fixtures import SLOTS
 
 pytestmark = pytest.mark.slow
@@ -42,39 +40,6 @@ def fleet(trained_demo: Demo, settings: dict[str, Any], tmp_path_factory: pytest
         for name, adapter in trained_demo.adapters.items():
             assert server.publish("retail", name, adapter).status_code == 201
         yield server
-
-
-@contextlib.contextmanager
-def replicas(home: Path, base: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """Start two replicas, and stop them with all their processes at the end."""
-    with (home / "engines.log").open("wb") as log:
-        process = subprocess.Popen(
-            [TENORA, "engines", "up", "--replicas", "2"],
-            env=environment(home, base, **settings),
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            record = home / "engines" / "cluster.json"
-            until(lambda: record.exists() or process.poll() is not None, START_S)
-            assert process.poll() is None, (home / "engines.log").read_text()
-            yield
-            subprocess.run([TENORA, "engines", "down"], env=environment(home, base, **settings), check=True)
-            assert process.wait(60) == 0
-        finally:
-            _, left = psutil.wait_procs(processes_of(home), timeout=30)
-            for one in (process, *left):
-                with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                    one.kill()
-            process.wait(30)
-        assert left == []
-
-
-def status(server: Server, base: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    command = [TENORA, "engines", "status", "--json"]
-    variables = environment(server.home, base, **settings)
-    done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
-    return list(json.loads(done.stdout))
 
 
 def ask(server: Server, key: str, model: str, **fields: Any) -> str:
