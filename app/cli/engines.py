@@ -12,6 +12,7 @@ import typer
 
 from app.cli.configuration import load_settings
 from app.cli.setup import report_failures
+from app.domain.errors import EngineUnavailable
 from app.settings import Settings
 from tenora_client.cli.connection import Json
 from tenora_client.cli.output import USAGE, emit_json, emit_table, fail, note
@@ -178,7 +179,7 @@ async def _snapshots(settings: Settings) -> tuple[list["Snapshot"], str]:
     """Return the replicas' states, and in words the state of a fleet without replicas."""
     from app.ray.cluster import open_transport
     from app.ray.snapshot import decode_snapshot
-    from app.ray.transport import NoReplicas, Phase
+    from app.ray.transport import NoReplicas, Phase, ReplicaLost
 
     transport = await open_transport(settings)
     try:
@@ -187,7 +188,10 @@ async def _snapshots(settings: Settings) -> tuple[list["Snapshot"], str]:
         found = []
     if found:
         return [decode_snapshot(data) for data in found], ""
-    deployed = await transport.deployed()
+    try:
+        deployed = await transport.deployed()
+    except ReplicaLost:
+        raise EngineUnavailable("The cluster of the engine replicas does not answer.") from None
     words = {
         Phase.ASLEEP: "No engine replica runs. The next request starts one.",
         Phase.STARTING: "No engine replica answers yet.",
