@@ -251,7 +251,7 @@ async def test_a_replica_that_ray_stopped_is_left_out_at_once() -> None:
     await engine.stop()
 
 
-async def test_a_silent_cluster_fails_requests_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_cluster_fails_requests_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas([snapshot("a")])
     engine = await started(replicas)
     replicas.polls, replicas.state = [NoReplicas()], ReplicaLost()
@@ -346,7 +346,7 @@ async def test_placement_is_left_to_the_replicas() -> None:
     await engine.stop()
 
 
-async def test_pins_are_those_of_the_registry_and_not_those_of_the_replicas() -> None:
+async def test_pins_are_those_of_the_registry_not_of_the_replicas() -> None:
     pinned = replace(READY, status=replace(READY.status, pinned=frozenset({1, 2})))
     engine = await started(Replicas([snapshot("a", pinned)]))
     # Else the pins that the replicas know would never reach the routes.
