@@ -328,7 +328,7 @@ async def test_placement_is_left_to_the_replicas() -> None:
     await engine.stop()
 
 
-async def test_pins_are_those_of_the_registry_and_not_those_of_the_replicas() -> None:
+async def test_pins_are_those_of_the_registry_not_of_the_replicas() -> None:
     pinned = replace(READY, status=replace(READY.status, pinned=frozenset({1, 2})))
     engine = await started(Replicas([snapshot("a", pinned)]))
     # Else the pins that the replicas know would never reach the routes.
