@@ -20,7 +20,9 @@ PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.
 ALONE := tests/isolation tests/unit/app/lab
 # They start an engine for almost every fault, an environment for each published client, and clusters of Ray.
-APART := tests/faults tests/clients tests/ray
+APART := tests/faults tests/clients tests/deploy tests/ray
+# These run a second time, on a server with two engine replicas.
+ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine/test_parity.py tests/engine/test_batch_parity.py
 
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
@@ -28,16 +30,22 @@ test: environment lint  ## ten minutes: what is not marked slow, with one real e
 test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
+	$(PYTHON) -m tests.deploy.install
 	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) containers
 
-test-faults: environment  ## each fault of an engine, a database, a store or a server
+test-faults: environment-ray  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 test-clients: environment  ## published clients, and generators and linters of OpenAPI, against a demo server
 	$(PYTHON) -m tests.clients.install
 	$(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
+
+chart: environment  ## the Helm chart: lint, render with each values file, check every object; needs promtool
+	$(PYTHON) -m tests.deploy.install
+	$(BIN)/python -m pytest tests/deploy $(PYTEST_ARGS)
 
 lint: environment
 	$(BIN)/ruff check .
@@ -80,8 +88,9 @@ environment-ray:  ## the environment with Ray, for engine replicas; later runs k
 locks: environment  ## compile the pinned locks again
 	UV=.tools/bin/uv sh deploy/locks/compile.sh
 
-client-locks:  ## compile the locks of the published clients again
+client-locks:  ## compile the locks of the published clients and of the chart's tools again
 	$(PYTHON) -m tests.clients.install --lock
+	$(PYTHON) -m tests.deploy.install --lock
 
 clean:  ## the environment and caches; the data in .tenora stays
 	rm -rf .venv .tools .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info client/*.egg-info client/build

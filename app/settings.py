@@ -8,7 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -241,7 +249,12 @@ class RaySettings(BaseModel):
         "the address of a network card, so the default is another loopback address.",
     )
     port: int = Field(0, ge=0, le=65535, description="Port of that cluster; 0: a free port")
-    min_replicas: int = Field(1, ge=1, le=1000, description="Minimum number of engine replicas")
+    min_replicas: int = Field(
+        1,
+        ge=0,
+        le=1000,
+        description="Minimum number of engine replicas; 0: idle replicas end, and the next request starts one",
+    )
     max_replicas: int = Field(1, ge=1, le=1000, description="Maximum number of engine replicas")
     cpus: float = Field(1, ge=0, description="CPU cores that Ray reserves for each replica")
     gpus: float | None = Field(
@@ -261,6 +274,17 @@ class RaySettings(BaseModel):
         600,
         gt=0,
         description="Maximum time that a server and `tenora engines up` wait for the first replica, in seconds",
+    )
+    database_url: str | None = Field(
+        None,
+        description="URL of the registry for engine replicas, with the role of `tenora server database-role`; default: "
+        "TENORA_DATABASE_URL",
+    )
+    expected_start_s: float = Field(
+        60,
+        gt=0,
+        description="Expected time until a replica that is started answers, in seconds; used until a server has "
+        "measured it. Requests with a shorter deadline are refused at once while no replica is ready.",
     )
     plaintext: bool = Field(
         False,
@@ -385,6 +409,11 @@ class Settings(BaseSettings):
     metrics_key_required: bool = Field(
         True, description="Require a platform key with the scope metrics or admin for /metrics"
     )
+    metrics_residency: bool = Field(
+        False,
+        description="Show in /metrics which versions are loaded, for routers such as llm-d: vllm:lora_requests_info "
+        "and tenora_version_resident, with ids of versions as names. Only with metrics_key_required.",
+    )
     preload: tuple[str, ...] = Field(
         (),
         description='Versions to load before the server reports that it is ready, as JSON, e.g. ["tenant/adapter", '
@@ -435,6 +464,14 @@ class Settings(BaseSettings):
         hide_file_names(env_settings, secrets)
         inline = frozenset(name for name, field in _fields(Settings, PREFIX) if _is_secret(field.annotation))
         return init_settings, env_settings, SettingsFiles(settings_cls, os.environ, secrets=secrets, inline=inline)
+
+    @field_validator("metrics_residency")
+    @classmethod
+    def _behind_a_key(cls, value: bool, info: ValidationInfo) -> bool:
+        # Tenants could watch each other's requests.
+        if value and not info.data.get("metrics_key_required", True):
+            raise ValueError("It needs TENORA_METRICS_KEY_REQUIRED=true: else everyone sees which versions are used")
+        return value
 
 
 PREFIX = "TENORA_"

@@ -12,6 +12,11 @@ _SERVER = (
     Command("serve", "Serve until SIGINT or SIGTERM.", "app.cli.serve:serve"),
     Command("migrate", "Upgrade the database's schema to this release.", "app.cli.setup:migrate"),
     Command("drain", "Ship the usage records in HOME to the database.", "app.cli.drain:drain"),
+    Command(
+        "database-role",
+        "Print or apply the rights of the database role of engine replicas.",
+        "app.cli.database_role:database_role",
+    ),
     Command("gc", "Remove blobs and uploads that no version needs, and expired rows.", "app.cli.gc:gc"),
     Command(
         "plan",

@@ -1,9 +1,11 @@
 """``tenora engines``: engine replicas on Ray Serve, behind any number of servers. They need the extra ``ray``."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.configuration import load_settings
+from app.cli.engine_certificate import certificate
 from app.cli.setup import report_failures
+from app.domain.errors import EngineUnavailable
 from app.settings import Settings, secret_setting_names
 from app.settings_files import make_paths_absolute
 from tenora_client.cli.connection import Json
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Engine replicas on Ray Serve, behind any number of servers.")
 
+app.command()(certificate)
+
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4}))?", re.ASCII)
 _COLUMNS = {
     "node": "node",
@@ -31,9 +37,12 @@ _COLUMNS = {
     "used": "slots_used",
     "running": "running",
     "waiting": "waiting",
+    "loads": "loads",
     "restarts": "restarts",
 }
 _STATUS_S = 10.0
+#: As of the settings, which this command replaces.
+_MOST = 1000
 
 
 @app.command()
@@ -46,13 +55,13 @@ def up(
     """Start engine replicas, or change their number.
 
     Without TENORA_RAY__ADDRESS, this starts a cluster on this machine and holds it until SIGINT or SIGTERM. With an
-    address, it deploys the replicas there and returns. The replicas read their settings from the environment in which
-    Ray was started on their machine.
+    address, it deploys the replicas there and returns. With the address `local` it does so if a cluster runs on this
+    HOME. The replicas read their settings from the environment in which Ray was started on their machine.
     """
     settings = _with_replicas(load_settings(), replicas)
     with report_failures():
         _check(settings)
-        if settings.ray.address in (None, "local"):
+        if settings.ray.address is None or (settings.ray.address == "local" and not _runs(settings)):
             _hold(settings)
         else:
             from app.ray.cluster import connect
@@ -65,12 +74,14 @@ def up(
 def status(as_json: Json = False) -> None:
     """Show the state of each engine replica."""
     settings = load_settings()
-    with report_failures():
-        rows = [_row(snapshot) for snapshot in asyncio.run(_snapshots(settings))]
+    # Ray prints to stdout, for example of a node that has ended.
+    with report_failures(), contextlib.redirect_stdout(sys.stderr):
+        snapshots, state = asyncio.run(_snapshots(settings))
+    rows = [_row(snapshot) for snapshot in snapshots]
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_COLUMNS, rows, empty="No engine replica answers.")
+        emit_table(_COLUMNS, rows, empty=state)
 
 
 @app.command()
@@ -118,10 +129,16 @@ def _with_replicas(settings: Settings, text: str | None) -> Settings:
         return settings
     match = _RANGE.fullmatch(text)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most:
-        fail(f"--replicas is {text[:40]!r}. Write MIN:MAX or a number, from 1, such as 2:8.", USAGE)
+    if not (match and least <= most and 1 <= most <= _MOST):
+        fail(f"--replicas is {text[:40]!r}. Write MIN:MAX or a number up to {_MOST}, such as 2:8, 0:4 or 3.", USAGE)
     ray = settings.ray.model_copy(update={"min_replicas": least, "max_replicas": most})
     return settings.model_copy(update={"ray": ray})
+
+
+def _runs(settings: Settings) -> bool:
+    from app.ray.cluster import started_on
+
+    return started_on(settings.home) is not None
 
 
 def _hold(settings: Settings) -> None:
@@ -150,6 +167,10 @@ def _hold(settings: Settings) -> None:
 def _deploy(settings: Settings) -> None:
     from app.ray.application import deploy
 
+    if settings.ray.min_replicas == 0:
+        deploy(settings)
+        note("The engine replicas are deployed. The first request starts one.")
+        return
     note("Starting the engine replicas. This takes about a minute.")
     deploy(settings)
     note("The engine replicas answer.")
@@ -163,12 +184,30 @@ def _export(settings: Settings) -> None:
     make_paths_absolute(os.environ, secret_setting_names())
 
 
-async def _snapshots(settings: Settings) -> list["Snapshot"]:
+async def _snapshots(settings: Settings) -> tuple[list["Snapshot"], str]:
+    """Return the replicas' states, and in words the state of a fleet without replicas."""
     from app.ray.cluster import open_transport
     from app.ray.snapshot import decode_snapshot
+    from app.ray.transport import NoReplicas, Phase, ReplicaLost
 
     transport = await open_transport(settings)
-    return [decode_snapshot(data) for data in await transport.call_all("snapshot", b"", timeout_s=_STATUS_S)]
+    try:
+        found = await transport.call_all("snapshot", b"", timeout_s=_STATUS_S)
+    except NoReplicas:
+        found = []
+    if found:
+        return [decode_snapshot(data) for data in found], ""
+    try:
+        deployed = await transport.deployed()
+    except ReplicaLost:
+        raise EngineUnavailable("The cluster of the engine replicas does not answer.") from None
+    words = {
+        Phase.ASLEEP: "No engine replica runs. The next request starts one.",
+        Phase.STARTING: "No engine replica answers yet.",
+        Phase.FAILED: "The engine replicas cannot start.",
+        Phase.ABSENT: "No engine replicas are deployed.",
+    }
+    return [], f"{words[deployed.phase]} {deployed.reason}".strip()
 
 
 def _row(snapshot: "Snapshot") -> dict[str, Any]:
@@ -181,5 +220,6 @@ def _row(snapshot: "Snapshot") -> dict[str, Any]:
         "slots_used": engine.slots_used,
         "running": engine.running,
         "waiting": engine.waiting,
+        "loads": engine.loads,
         "restarts": engine.restarts,
     }

@@ -201,9 +201,16 @@ def _engine(settings: Settings) -> "Engine | None":
         return None
     from app.ray.cluster import open_transport
     from app.ray.engine import RayEngine
+    from app.scheduling.admission_request import Bounds
 
-    ray = settings.ray
-    return RayEngine(partial(open_transport, settings), start_s=ray.start_seconds, pin_copies=ray.pin_copies)
+    ray, queue = settings.ray, settings.queue
+    return RayEngine(
+        partial(open_transport, settings),
+        start_s=ray.start_seconds,
+        pin_copies=ray.pin_copies,
+        bounds=Bounds(requests=queue.requests, tenant_requests=queue.tenant_requests, seconds=queue.seconds),
+        expected_start_s=ray.expected_start_s,
+    )
 
 
 async def _announce(gateway: "Gateway", *, addresses: tuple[str, ...], form: Literal["json", "text"]) -> None:

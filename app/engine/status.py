@@ -6,6 +6,13 @@ from typing import Literal
 
 
 class EngineState(StrEnum):
+    """State of an engine, or of the engine replicas together.
+
+    Attributes:
+        ASLEEP: no replica runs, because none was needed. The next request starts one, and waits for it.
+    """
+
+    ASLEEP = "asleep"
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
@@ -123,10 +130,41 @@ class EngineStatus:
     queued_tokens: float = 0.0
     tokens_per_s: float | None = None
 
+    @property
+    def loads(self) -> int:
+        """Return the adapters that were copied into a slot since the engine's start."""
+        return sum(tier.misses for tier in self.tiers if tier.tier == "slot")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """State of one engine replica of a fleet, and what this gateway has sent to it.
+
+    Attributes:
+        node: id of its node.
+        loads: adapters that were copied into a slot since its engine's start.
+        requests: requests of this gateway that reached it.
+        retries: requests of these that another replica had lost before.
+        lost: requests of this gateway that it lost.
+    """
+
+    node: str
+    state: EngineState
+    slots: int
+    slots_used: int
+    running: int
+    waiting: int
+    loads: int
+    requests: int = 0
+    retries: int = 0
+    lost: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
     """Status with every version in host memory, in a slot or in demand, and every tenant in the queue.
+
+    A report of a fleet also has each of its replicas.
 
     The lists block the event loop longer than a periodic job may: see
     docs/decisions/0042-calls-that-bring-their-outcome.md.
@@ -135,3 +173,4 @@ class StatusReport:
     status: EngineStatus
     versions: tuple[VersionResidency, ...]
     tenants: tuple[TenantQueue, ...]
+    replicas: tuple[ReplicaStatus, ...] = ()

@@ -11,12 +11,13 @@ from app.domain.errors import EngineUnavailable
 from app.engine.port import Answer, EngineCall, Inference
 from app.observability.context import CURRENT, RequestContext
 from app.ray.error_words import CARRIED
+from app.ray.load_meter import LoadMeter
 from app.ray.wire import (
-    HELLO,
     WireError,
     decode_request,
     encode_error,
     encode_event,
+    encode_hello,
     encode_load,
     encode_outcome,
     encode_whole,
@@ -41,12 +42,20 @@ class Answering:
     Args:
         guard: refuses versions that were deleted after the gateway had resolved them.
         seen: called with the version and the tenant of each request, for prefetching.
+        node: id of this node.
+
+    Attributes:
+        load: measures the requests in flight for autoscaling.
     """
 
-    def __init__(self, engine: Inference, guard: VersionGuard, seen: Callable[[VersionKey, str], None]) -> None:
+    def __init__(
+        self, engine: Inference, guard: VersionGuard, seen: Callable[[VersionKey, str], None], *, node: str
+    ) -> None:
+        self._hello = encode_hello(node)
         self._engine, self._guard, self._seen = engine, guard, seen
         self._running: dict[str, _Running] = {}
         self._cut: dict[str, EngineCall] = {}
+        self.load = LoadMeter()
 
     @property
     def running(self) -> int:
@@ -55,7 +64,7 @@ class Answering:
 
     async def frames(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer. Closing the generator, or cancelling its task, aborts the request."""
-        yield HELLO
+        yield self._hello
         try:
             request = decode_request(data)
         except WireError as error:
@@ -64,6 +73,7 @@ class Answering:
         CURRENT.set(RequestContext(request.request_id, confidential=True, tenant=request.tenant or None))
         running = _Running(self._engine.begin(request))
         self._running[request.request_id] = running
+        self.load.begin()
         if request.adapter:
             self._seen(request.adapter, request.tenant)
         ended = False
@@ -110,7 +120,10 @@ class Answering:
 
     def _end(self, running: _Running, *, cut: bool) -> None:
         request_id = running.call.request.request_id
-        del self._running[request_id]
+        # A gateway may have sent the request again, as the greeting or an error did not reach it.
+        if self._running.get(request_id) is running:
+            del self._running[request_id]
+        self.load.end()
         if cut:
             self._cut[request_id] = running.call
             if len(self._cut) > _KEPT:

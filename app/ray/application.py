@@ -4,16 +4,19 @@ import re
 from typing import Any
 
 from ray import serve
-from ray.serve.config import RequestRouterConfig
+from ray.serve.config import AutoscalingPolicy, RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import LoggingConfig
+from ray.serve.schema import DeploymentStatus, LoggingConfig, ReplicaState
 
 from app.domain.errors import EngineUnavailable
 from app.engine.vllm.requirements import is_cpu_build
 from app.ray.replica import START_FAILED, EngineReplica
 from app.ray.request_router import NodeRouter
-from app.settings import Settings
+from app.ray.scaling import wanted_replicas
+from app.ray.transport import Deployed, Phase
+from app.settings import RaySettings, Settings
+from app.support.release import RELEASE
 
 #: Name of the application, of its deployment and of the namespace of both.
 NAME = "tenora"
@@ -31,6 +34,9 @@ _HEALTH_TIMEOUT_S = 30.0
 def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "DeploymentHandle[Any]":
     """Deploy the replicas, or change a running deployment, and return once they answer. Blocks.
 
+    Replicas of another release, or with other resources, are replaced one after the other. All other changes leave
+    running replicas alone. With a minimum of 0, no replica is started.
+
     Args:
         replica: class of the actors.
 
@@ -38,14 +44,40 @@ def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "Deploymen
         EngineUnavailable: the replicas do not start.
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
-    deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
     try:
-        return serve.run(deployment.bind(), name=NAME, route_prefix=None)
+        return serve.run(application(settings, replica), name=NAME, route_prefix=None)
     except RuntimeError as error:
-        # Ray's message has the replica's reason in the middle of a traceback.
-        found = re.search(re.escape(START_FAILED) + "[^\n]*", str(error))
-        reason = found[0] if found else " ".join(str(error).split())[:_REASON_CHARACTERS]
-        raise EngineUnavailable(reason) from None
+        raise EngineUnavailable(_reason(str(error))) from None
+
+
+def application(settings: Settings, replica: type[Any] = EngineReplica) -> "serve.Application":
+    """Return the application of the replicas, for :func:`deploy` and for a configuration of Serve."""
+    deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
+    # Without a version, Ray replaces all replicas at each deployment.
+    deployment._version = RELEASE
+    return deployment.bind()
+
+
+def build(arguments: dict[str, Any]) -> "serve.Application":
+    """Build the application from a configuration of Serve, such as a RayService's, in the environment of a replica.
+
+    Args:
+        arguments: settings of the fleet that replace those of the environment, such as ``max_replicas``.
+
+    Raises:
+        ValueError: an argument is no setting of the fleet, or not valid.
+    """
+    return application(with_arguments(Settings(), arguments))
+
+
+def with_arguments(settings: Settings, arguments: dict[str, Any]) -> Settings:
+    """Return settings whose fleet has these arguments.
+
+    Raises:
+        ValueError: an argument is no setting of the fleet, or not valid.
+    """
+    ray = RaySettings.model_validate(settings.ray.model_dump() | arguments)
+    return settings.model_copy(update={"ray": ray})
 
 
 def running_handle() -> "DeploymentHandle[Any] | None":
@@ -56,9 +88,34 @@ def running_handle() -> "DeploymentHandle[Any] | None":
         return None
 
 
+def deployed() -> Deployed:
+    """Return the state of the deployment. Blocks.
+
+    Raises:
+        RayError: the cluster does not answer.
+    """
+    application = serve.status().applications.get(NAME)
+    overview = application.deployments.get(DEPLOYMENT) if application else None
+    if overview is None:
+        return Deployed(Phase.ABSENT)
+    ended = {ReplicaState.STOPPING, ReplicaState.STOPPED}
+    if any(number and state not in ended for state, number in overview.replica_states.items()):
+        return Deployed(Phase.STARTING, _reason(overview.message))
+    if overview.status in {DeploymentStatus.UNHEALTHY, DeploymentStatus.DEPLOY_FAILED}:
+        return Deployed(Phase.FAILED, _reason(overview.message))
+    asleep = overview.status in {DeploymentStatus.HEALTHY, DeploymentStatus.DOWNSCALING}
+    return Deployed(Phase.ASLEEP if asleep else Phase.STARTING)
+
+
 def remove() -> None:
     """End the replicas: they answer their last requests and stop. Blocks."""
     serve.delete(NAME)
+
+
+def _reason(message: str) -> str:
+    """Return the replica's own words, which Ray puts in the middle of a traceback."""
+    found = re.search(re.escape(START_FAILED) + "[^\n]*", message)
+    return found[0] if found else " ".join(message.split())[:_REASON_CHARACTERS]
 
 
 def _options(settings: Settings) -> dict[str, Any]:
@@ -88,6 +145,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "target_ongoing_requests": ray.target_requests,
         "upscale_delay_s": ray.upscale_delay_s,
         "downscale_delay_s": ray.downscale_delay_s,
+        "policy": AutoscalingPolicy(policy_function=wanted_replicas),
     }
     return options | {"autoscaling_config": scaling}
 

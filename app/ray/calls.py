@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections import deque
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Self
 
 from app.domain.errors import Busy, EngineUnavailable, TenoraError
@@ -10,9 +12,11 @@ from app.engine.error_event import error_event
 from app.engine.port import Answer, AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.engine.residency.cost_estimate import admission_request
 from app.ray.error_words import engine_lost
+from app.ray.hold import Hold
 from app.ray.routes import Attempt, Routes
 from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Transport
 from app.ray.wire import Frame, Kind, WireError, decode_frame, encode_request
+from app.scheduling.admission_request import AdmissionRequest
 from app.scheduling.routing import NoReplica
 from app.scheduling.token_counters import cost_of
 
@@ -26,10 +30,11 @@ _DONE = AnswerEvent("data: [DONE]\n\n", 0)
 class RayCall:
     """Implementation of :class:`app.engine.port.EngineCall`."""
 
-    def __init__(self, request: EngineRequest, transport: Transport, routes: Routes) -> None:
+    def __init__(self, request: EngineRequest, transport: Transport, routes: Routes, hold: Hold | None = None) -> None:
         self.request = request
-        self._transport, self._routes = transport, routes
+        self._transport, self._routes, self._hold = transport, routes, hold
         self._began = time.monotonic()
+        self._admission = admission_request(request)
         self._outcome = Outcome()
 
     @property
@@ -38,36 +43,54 @@ class RayCall:
 
     async def answer(self) -> Answer:
         failed: set[str] = set()
+        error: Exception = engine_lost()
         for _ in range(ATTEMPTS):
-            message = encode_request(self.request, deadline_s=self._left_s())
-            attempt = self._attempt(failed)
-            try:
-                answer = await self._ask(message, attempt)
-            except ReplicaLost:
-                attempt.finish()
-                failed.update(filter(None, (attempt.target.node_id,)))
-            except BaseException:
-                attempt.finish()
-                raise
-            else:
-                if isinstance(answer, dict):
+            async with self._turn():
+                self._outcome = Outcome()
+                message = encode_request(self.request, deadline_s=self._left_s())
+                attempt = self._attempt(failed, error)
+                try:
+                    answer = await self._ask(message, attempt)
+                except ReplicaLost as lost:
+                    error = lost.reason or error
+                    self.lose(attempt)
+                    failed.update(filter(None, (attempt.target.node_id,)))
+                except BaseException:
                     attempt.finish()
-                return answer
-        raise engine_lost()
+                    raise
+                else:
+                    if isinstance(answer, dict):
+                        attempt.finish()
+                    return answer
+        raise error
 
-    def _attempt(self, failed: set[str]) -> Attempt:
+    def lose(self, attempt: Attempt) -> None:
+        """Record that the attempt's replica was lost, which ends the attempt."""
+        attempt.lost()
+        self._routes.lose(attempt.target.node_id)
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait until a replica is ready, in fair order with other requests."""
+        return self._hold.turn(replace(self._admission, deadline=self._deadline)) if self._hold else nullcontext()
+
+    @property
+    def _deadline(self) -> float | None:
+        return None if self.request.deadline_s is None else self._began + self.request.deadline_s
+
+    def _attempt(self, failed: set[str], lost: Exception) -> Attempt:
         """Choose a replica.
 
+        Args:
+            lost: error of the last replica that failed this request.
+
         Raises:
-            EngineUnavailable: no replica is ready that has not failed this request.
+            EngineUnavailable: no replica is ready.
         """
-        request = self.request
-        deadline = None if request.deadline_s is None else self._began + request.deadline_s
-        version = request.adapter.digest if request.adapter else None
+        version = self.request.adapter.digest if self.request.adapter else None
         try:
-            return self._routes.begin(version, tokens=_tokens(request), deadline=deadline, avoid=failed)
+            return self._routes.begin(version, tokens=_tokens(self._admission), deadline=self._deadline, avoid=failed)
         except NoReplica as error:
-            raise (engine_lost() if failed else EngineUnavailable(str(error), retry_after=5)) from None
+            raise (lost if failed else EngineUnavailable(str(error), retry_after=5)) from None
 
     async def _ask(self, message: bytes, attempt: Attempt) -> Answer:
         """Send the request to a replica and read the answer up to its first byte.
@@ -78,6 +101,7 @@ class RayCall:
             Exception: the error with which the replica refused the request.
         """
         stream = self._transport.answer(message, target=attempt.target)
+        self._routes.ungreeted.add(stream)
         try:
             return await self._begin(stream, attempt)
         except NoReplicas:
@@ -88,6 +112,8 @@ class RayCall:
         except asyncio.CancelledError:
             await self.abandon(stream)
             raise
+        finally:
+            self._routes.ungreeted.discard(stream)
 
     async def abandon(self, stream: FrameStream) -> None:
         """End the request at its replica, and fetch its outcome, so that the client is charged for its tokens."""
@@ -126,16 +152,18 @@ class RayCall:
         """Read an answer's frames up to its first byte.
 
         Raises:
-            ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived.
+            ReplicaLost, NoReplicas, WireError: nothing of the answer has arrived, or the replica's engine has stopped.
             Exception: the error with which the replica refused the request.
         """
-        if (await _next(stream)).kind is not Kind.HELLO:
+        if (hello := await _next(stream)).kind is not Kind.HELLO:
             raise WireError("An answer begins without a greeting.")
+        attempt.arrived(hello.value)
+        self._routes.ungreeted.discard(stream)
         while True:
             frame = await _next(stream)
             self.note(frame)
             if frame.kind is Kind.ERROR:
-                raise frame.value
+                raise _refusal(frame)
             if frame.kind is Kind.EVENT:
                 return RayEvents(self, stream, attempt, frame.value)
             if frame.kind is Kind.WHOLE:
@@ -181,7 +209,11 @@ class RayEvents:
                 if frame.kind is Kind.ERROR:
                     return self._cut(frame.value)
                 data = await self._stream.next()
-        except (ReplicaLost, NoReplicas, WireError):
+        except (ReplicaLost, NoReplicas):
+            self._call.lose(self._attempt)
+            return self._cut(engine_lost())
+        except WireError:
+            self._attempt.lost()
             return self._cut(engine_lost())
         except BaseException:
             await self.aclose()
@@ -211,9 +243,8 @@ class RayEvents:
         return AnswerEvent(error_event(error if isinstance(error, TenoraError) else engine_lost()), 0)
 
 
-def _tokens(request: EngineRequest) -> float:
+def _tokens(admission: AdmissionRequest) -> float:
     """Estimate the weighted tokens of a request."""
-    admission = admission_request(request)
     return cost_of(sum(admission.prompts), admission.output_tokens * admission.sequences)
 
 
@@ -230,7 +261,10 @@ async def _next(stream: FrameStream) -> Frame:
 
 
 def _refusal(frame: Frame) -> Exception:
-    return frame.value if frame.kind is Kind.ERROR else WireError("An answer goes on after its outcome.")
+    """Return the error of a request that has no answer. If only this replica's engine fails, another one can answer."""
+    if frame.kind is not Kind.ERROR:
+        return WireError("An answer goes on after its outcome.")
+    return ReplicaLost(frame.value) if isinstance(frame.value, EngineUnavailable) else frame.value
 
 
 def _decoded(data: bytes) -> Frame:

@@ -8,10 +8,14 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from app.ray.transport import FrameStream, NoReplicas, ReplicaLost, Target
+from app.ray.application import deployed
+from app.ray.transport import Deployed, FrameStream, NoReplicas, ReplicaLost, Target
 
 #: Errors of a replica that ended, of a connection that broke, and of a method that raised.
 _LOST = (RayError, RayServeException, grpc.RpcError, ConnectionError)
+
+#: Limit of a question about the state of the deployment, in seconds.
+_STATE_S = 5.0
 
 
 class HandleFrames:
@@ -50,6 +54,7 @@ class HandleTransport:
     def __init__(self, handle: "DeploymentHandle[Any]") -> None:
         self._handle = handle.options(_by_reference=False, response_serialization="noop")
         self._answers = self._handle.options(method_name="answer", stream=True)
+        self._asking: asyncio.Future[Deployed] | None = None
 
     def answer(self, request: bytes, *, target: Target) -> FrameStream:
         return HandleFrames(self._answers.options(session_id=str(target)).remote(request))
@@ -64,15 +69,30 @@ class HandleTransport:
             raise ReplicaLost from None
         return result
 
+    async def wake(self) -> None:
+        # Any call makes Ray start a replica. This one does nothing there.
+        await self.call("outcome", b"", target=Target())
+
+    async def deployed(self) -> Deployed:
+        # While the head is gone, Ray's call does not return.
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(asyncio.to_thread(deployed))
+        await asyncio.wait((self._asking,), timeout=_STATE_S)
+        if not self._asking.done() or self._asking.exception() is not None:
+            raise ReplicaLost
+        return self._asking.result()
+
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
         try:
-            broadcast = self._handle.broadcast(method, argument)
-            results = await broadcast.results_async(timeout_s=timeout_s, return_exceptions=True)
+            # Its own methods that collect results lose all of them if one replica hangs.
+            results = await self._handle.broadcast(method, argument)._fetch_replica_results_async()
         except DeploymentUnavailableError:
             raise NoReplicas from None
-        except TimeoutError:
-            return []
-        return [result for result in results if isinstance(result, bytes)]
+        calls = [asyncio.ensure_future(result.get_async()) for result in results]
+        done, late = await asyncio.wait(calls, timeout=timeout_s)
+        for call in late:
+            call.cancel()
+        return [call.result() for call in done if not call.cancelled() and call.exception() is None]
 
     async def close(self) -> None:
         await asyncio.to_thread(self._handle.shutdown)

@@ -12,6 +12,7 @@ from app.domain.errors import EngineUnavailable
 from app.ray.token import token_path
 
 _MODE, _TOKEN, _TOKEN_PATH, _TLS = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_USE_TLS"
+_TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 #: Ray must neither report its use, nor start a page without a key.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -76,18 +77,38 @@ def check_mode(environ: Mapping[str, str]) -> None:
 
 
 def check_network(host: str, environ: Mapping[str, str], *, plaintext: bool) -> None:
-    """Check that traffic off this machine is encrypted, unless the operator allows plain text.
+    """Check that traffic off this machine is encrypted, unless the operator allows plain text. Blocks.
 
     Raises:
-        Unsafe
+        Unsafe: also if TLS is on and one of its files cannot be read.
     """
-    if is_loopback(host) or plaintext or environ.get(_TLS) == "1":
+    if environ.get(_TLS) == "1":
+        _check_tls_files(environ)
+        return
+    if is_loopback(host) or plaintext:
         return
     raise Unsafe(
         f"{host} is not a loopback address, and {_TLS} is not 1: prompts and answers would cross the network "
-        "unencrypted. Set RAY_USE_TLS=1 with RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY and RAY_TLS_CA_CERT, or set "
+        "unencrypted. Run `tenora engines certificate`, which prints the variables of TLS, or set "
         "TENORA_RAY__PLAINTEXT=true."
     )
+
+
+def tls_variables(authority: Path, folder: Path) -> dict[str, str]:
+    """Return the variables that make Ray use the certificate in a folder, by that of its authority."""
+    paths = folder / "tls.crt", folder / "tls.key", authority / "tls.crt"
+    return {_TLS: "1"} | dict(zip(_TLS_FILES, map(str, paths), strict=True))
+
+
+def _check_tls_files(environ: Mapping[str, str]) -> None:
+    for name in _TLS_FILES:
+        path = environ.get(name)
+        if not path:
+            raise Unsafe(f"{_TLS} is 1, but {name} is not set. Run `tenora engines certificate`, which prints it.")
+        try:
+            Path(path).read_bytes()
+        except OSError as error:
+            raise Unsafe(f"{name} is {path[:200]}, which cannot be read: {error.strerror}. Check the path.") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -11,10 +11,12 @@ from pathlib import Path
 from adapters.errors import StorageError
 from app.database.urls import database_url
 from app.domain.errors import EngineUnavailable, TenoraError
+from app.domain.node_snapshots import NodeRole
 from app.engine.status import EngineState
 from app.observability.logs import log_config, shared_with_vllm
 from app.ray.answering import Answering
 from app.ray.preference import RoutingStats
+from app.ray.scaling import LOAD
 from app.ray.snapshot import Recorder, Snapshot, decode_number, encode_snapshot
 from app.ray.state import LoadTimes, replica_report
 from app.ray.wire import WIRE_VERSION, WireError, decode_key, encode_error, encode_smoke
@@ -30,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 #: First words of the error of a replica that cannot start.
 START_FAILED = "The engine replica could not start"
+
+#: SQLSTATE ``insufficient_privilege``.
+_NO_RIGHT = "42501"
 
 #: Replicas on one machine and one HOME.
 _MOST = 1000
@@ -53,7 +58,7 @@ class EngineReplica:
         except Exception as error:  # noqa: BLE001 - told in words
             await self._stack.aclose()
             # Ray pickles what is raised here, and shows it to operators.
-            raise RuntimeError(f"{START_FAILED}: {_reason(error)}") from None
+            raise RuntimeError(f"{START_FAILED}: {start_failure(error)}") from None
 
     async def answer(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames of an answer."""
@@ -99,6 +104,10 @@ class EngineReplica:
         """Return the node of this replica, by which gateways address it. Ray asks each second."""
         return {"node": self._resources.node_id, "slots": self._node.engine.status().slots}
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the load since the last call. Ray asks every few seconds."""
+        return {LOAD: self._answering.load.read()}
+
     async def check_health(self) -> None:
         """Raise if the engine has ended for good, so that Ray replaces this replica."""
         if self._node.engine.status().state is EngineState.STOPPED:
@@ -116,11 +125,11 @@ class EngineReplica:
         self._process, self._recorder, self._times = uuid.uuid4().hex, Recorder(), LoadTimes()
         self._resources = resources = Resources(settings)
         self._guard = VersionGuard(resources.database)
-        self._node = node = EngineNode(resources, in_flight=self._guard)
+        self._node = node = EngineNode(resources, in_flight=self._guard, role=NodeRole.REPLICA)
         node.engine.subscribe(self._recorder.note)
         node.engine.subscribe(self._times.note)
         node.engine.watch_waits(self._recorder.waited)
-        self._answering = Answering(node.engine, self._guard, node.prefetching.seen)
+        self._answering = Answering(node.engine, self._guard, node.prefetching.seen, node=resources.node_id)
         await self._stack.enter_async_context(running_node(node))
 
 
@@ -143,11 +152,16 @@ def replica_home(engines: Path) -> Iterator[Path]:
 
 
 def replica_settings(settings: Settings, home: Path) -> Settings:
-    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME."""
+    """Return the settings of a replica: its HOME, with the registry, store and base of the server's HOME.
+
+    It gets neither the pepper nor the URL of the registry with all rights, if there is one for replicas.
+    """
     server = settings.home.resolve()
     changed: dict[str, object] = {
         "home": home,
-        "database_url": database_url(settings),
+        "database_url": settings.ray.database_url or database_url(settings),
+        "pepper": None,
+        "accepted_peppers": (),
         "store_url": settings.store_url or (server / "blobs").as_uri(),
         "base_model": str(base_folder(settings)),
         "base_model_name": base_name(settings),
@@ -161,5 +175,11 @@ def _configure(settings: Settings) -> None:
     logging.config.dictConfig(logging_of)
 
 
-def _reason(error: BaseException) -> str:
+def start_failure(error: BaseException) -> str:
+    """Describe the error of a start for an operator."""
+    if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
+        return (
+            "The database role of replicas lacks a right that this release needs. "
+            "Run `tenora server database-role ROLE --apply`."
+        )
     return " ".join(f"{type(error).__name__}: {error}".split())[:600]

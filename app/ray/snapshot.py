@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,11 +13,14 @@ from app.engine.status import (
     EngineState,
     EngineStatus,
     KernelChecks,
+    ReplicaStatus,
     StatusReport,
     TenantQueue,
     TierStats,
     VersionResidency,
 )
+from app.ray.digest_prefixes import decode_digests, encode_digests
+from app.ray.routes import RouteCounts
 from app.ray.wire import WIRE_VERSION, OtherWireVersion, WireError
 from app.scheduling.replica_report import ReplicaReport
 
@@ -56,11 +60,55 @@ class Snapshot:
         return self.routing.node_id
 
 
-_SNAPSHOT = TypeAdapter(Snapshot)
+#: Version id, tier, leases, running, waiting, bytes, oldest wait, draining.
+_Version = tuple[int, Literal["slot", "host", "disk", "loading"], int, int, int, int, float, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """Snapshot as it is sent: without the names of fields that repeat, and with short digests."""
+
+    wire: int
+    process: str
+    pid: int
+    status: EngineStatus
+    versions: list[_Version]
+    tenants: list[TenantQueue]
+    routing: ReplicaReport
+    resident: str
+    staged: str
+    on_disk: str
+    number: int
+    events: tuple[EngineEvent, ...]
+    waits: tuple[float, ...]
+
+
+_MESSAGE = TypeAdapter(_Message)
+_NONE: frozenset[str] = frozenset()
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    return _SNAPSHOT.dump_json(snapshot)
+    """Encode a snapshot. Digests of versions go only into the sets of the routing state, as prefixes."""
+    report, routing = snapshot.report, snapshot.routing
+    message = _Message(
+        wire=snapshot.wire,
+        process=snapshot.process,
+        pid=snapshot.pid,
+        status=report.status,
+        versions=[
+            (one.version_id, one.tier, one.leases, one.running, one.waiting, one.bytes, one.oldest_wait_s, one.draining)
+            for one in report.versions
+        ],
+        tenants=list(report.tenants),
+        routing=replace(routing, resident=_NONE, staged=_NONE, on_disk=_NONE),
+        resident=encode_digests(routing.resident),
+        staged=encode_digests(routing.staged),
+        on_disk=encode_digests(routing.on_disk),
+        number=snapshot.number,
+        events=snapshot.events,
+        waits=snapshot.waits,
+    )
+    return _MESSAGE.dump_json(message)
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -77,9 +125,26 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if version != WIRE_VERSION:
         raise OtherWireVersion(version)
     try:
-        return _SNAPSHOT.validate_json(data)
+        message = _MESSAGE.validate_json(data)
     except ValidationError:
         raise WireError("A snapshot is not valid.") from None
+    return Snapshot(
+        wire=message.wire,
+        process=message.process,
+        pid=message.pid,
+        report=StatusReport(
+            message.status, tuple(VersionResidency(*version) for version in message.versions), tuple(message.tenants)
+        ),
+        routing=replace(
+            message.routing,
+            resident=decode_digests(message.resident),
+            staged=decode_digests(message.staged),
+            on_disk=decode_digests(message.on_disk),
+        ),
+        number=message.number,
+        events=message.events,
+        waits=message.waits,
+    )
 
 
 def encode_numbers(numbers: Mapping[str, int]) -> bytes:
@@ -147,6 +212,23 @@ _SUMMED = (
     *("slots", "slots_used", "window", "running", "waiting", "restarts", "hangs"),
     *("host_bytes", "host_used_bytes", "disk_bytes", "disk_used_bytes", "kv_tokens", "queued_tokens"),
 )
+
+
+def replica_status(snapshot: Snapshot, counts: RouteCounts) -> ReplicaStatus:
+    """Return the state of a replica for operators."""
+    status = snapshot.report.status
+    return ReplicaStatus(
+        node=snapshot.node,
+        state=status.state,
+        slots=status.slots,
+        slots_used=status.slots_used,
+        running=status.running,
+        waiting=status.waiting,
+        loads=status.loads,
+        requests=counts.requests,
+        retries=counts.retries,
+        lost=counts.lost,
+    )
 
 
 def merged(reports: Sequence[StatusReport]) -> StatusReport:

@@ -1,11 +1,20 @@
 """Transport of a gateway to its engine replicas, as this package needs it. :mod:`app.ray.handles` has Ray's."""
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol, Self
 
 
 class ReplicaLost(Exception):
-    """The replica ended, or the connection to it broke. What it did for the request is not known."""
+    """The replica or its engine ended, or the connection to it broke. What it did for the request is not known.
+
+    Attributes:
+        reason: error with which the replica refused the request; None if it sent none.
+    """
+
+    def __init__(self, reason: Exception | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class NoReplicas(Exception):
@@ -35,6 +44,30 @@ class Target:
         return cls(node_id or None, version or None)
 
 
+class Phase(Enum):
+    """State of the deployment while no replica is ready.
+
+    Attributes:
+        ASLEEP: it has no replica, because none was needed.
+        STARTING: replicas start or run.
+        FAILED: replicas could not start, and Ray starts no more.
+        ABSENT: there is no deployment.
+    """
+
+    ASLEEP = auto()
+    STARTING = auto()
+    FAILED = auto()
+    ABSENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """State of the deployment, with Ray's words about a failure."""
+
+    phase: Phase
+    reason: str = ""
+
+
 class FrameStream(Protocol):
     """Frames of one answer, see :mod:`app.ray.wire`."""
 
@@ -60,6 +93,21 @@ class Transport(Protocol):
 
         Raises:
             ReplicaLost
+        """
+
+    async def wake(self) -> None:
+        """Wait until a replica runs. At zero replicas, this makes Ray start one.
+
+        Raises:
+            NoReplicas: there is no deployment, or its replicas cannot start.
+            ReplicaLost: the replica has ended again.
+        """
+
+    async def deployed(self) -> Deployed:
+        """Return the state of the deployment.
+
+        Raises:
+            ReplicaLost: the cluster does not answer.
         """
 
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:

@@ -5,8 +5,8 @@ An answer is a sequence of frames. The first byte of a frame is its kind::
     HELLO  LOAD?  (EVENT* | WHOLE)?  OUTCOME?  ERROR?
 
 ``HELLO`` carries the wire version of the replica, so that a gateway of another release refuses the answer with a
-sentence. ``LOAD`` has the phases of the cold load that the request waited for. Errors travel as words
-(:mod:`app.ray.error_words`).
+sentence. It also has the id of the node: Ray may send a request to another one than the gateway chose. ``LOAD`` has the
+phases of the cold load that the request waited for. Errors travel as words (:mod:`app.ray.error_words`).
 """
 
 import json
@@ -23,7 +23,7 @@ from app.engine.port import AnswerEvent, Endpoint, EngineRequest, Outcome, Smoke
 from app.ray.error_words import error_of, words_of
 
 #: Raised by one with each change of the frames or of their fields.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 _TOKENS_BYTES = 4
 _MAX_TOKENS = 2 ** (8 * _TOKENS_BYTES) - 1
@@ -60,19 +60,23 @@ class Frame(NamedTuple):
     """Decoded frame.
 
     Attributes:
-        value: None for ``HELLO``, :class:`LoadPhases` for ``LOAD``, :class:`AnswerEvent` for ``EVENT``, the body for
-            ``WHOLE``, :class:`Outcome` for ``OUTCOME``, an exception for ``ERROR``.
+        value: id of the node for ``HELLO``, :class:`LoadPhases` for ``LOAD``, :class:`AnswerEvent` for ``EVENT``, the
+            body for ``WHOLE``, :class:`Outcome` for ``OUTCOME``, an exception for ``ERROR``.
     """
 
     kind: Kind
     value: Any
 
 
-HELLO = bytes((Kind.HELLO,)) + str(WIRE_VERSION).encode()
+_MAX_NODE = 64
 
 _KEY, _LOAD, _USAGE = TypeAdapter(VersionKey), TypeAdapter(LoadPhases), TypeAdapter(TokenUsage)
 _SMOKE, _NUMBER, _TEXT = TypeAdapter(SmokeResult), TypeAdapter(float), TypeAdapter(str)
 _ENDPOINT, _FLAG = TypeAdapter(Endpoint), TypeAdapter(bool)
+
+
+def encode_hello(node: str) -> bytes:
+    return bytes((Kind.HELLO,)) + f"{WIRE_VERSION} {node}".encode()
 
 
 def encode_request(request: EngineRequest, *, deadline_s: float | None) -> bytes:
@@ -186,9 +190,11 @@ def decode_smoke(frame: Frame) -> SmokeResult:
     return _read(_SMOKE, {"smoke": frame.value}, "smoke")
 
 
-def _hello(data: bytes) -> None:
-    if data != HELLO[1:]:
-        raise OtherWireVersion(data.decode("ascii", "replace"))
+def _hello(data: bytes) -> str:
+    version, _, node = data.partition(b" ")
+    if version != str(WIRE_VERSION).encode():
+        raise OtherWireVersion(version.decode("ascii", "replace"))
+    return node[:_MAX_NODE].decode("ascii", "replace")
 
 
 def _event(data: bytes) -> AnswerEvent:

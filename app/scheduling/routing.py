@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from app.scheduling.rendezvous import Fleet, ranking
@@ -155,6 +155,14 @@ class Router:
                 (members if rank < size or self._holds(replica, version, now) else others).append(replica)
         replica = self._choose(members, others, version, now, inf if deadline is None else deadline)
         return self._send(replica, version, tokens, now)
+
+    def move(self, route: Route, node_id: str) -> Route:
+        """Count a request at another replica than the chosen one. Use the new route from then on."""
+        if (replica := self._replicas.get(route.node_id)) is not None:
+            replica.own = max(0, replica.own - 1)
+        if (replica := self._replicas.get(node_id)) is not None:
+            replica.own += 1
+        return replace(route, node_id=node_id)
 
     def finish(self, route: Route) -> None:
         """Record the end of a request, answered or not. Call it once for each route."""

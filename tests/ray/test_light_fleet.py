@@ -7,10 +7,14 @@ import pickle
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import httpx
 import psutil
 import pytest
 
@@ -24,6 +28,7 @@ from app.ray.transport import Target, Transport
 from app.ray.wire import Kind, decode_frame, encode_request
 from app.scheduling.rendezvous import ranking
 from app.settings import Settings
+from tests.support.light_processes import Listener, clean_environment, light_fleet, listeners
 from tests.support.server import START_S, until
 
 pytestmark = pytest.mark.slow
@@ -36,28 +41,16 @@ REPLICAS = 2
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Run a cluster with light replicas."""
     home = tmp_path_factory.mktemp("light")
-    with (home / "log").open("wb") as log:
-        command = [sys.executable, "-m", "tests.support.light_fleet", str(home), str(REPLICAS)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-    try:
-        until(lambda: (home / "deployed").exists() or process.poll() is not None, START_S)
-        assert process.poll() is None, (home / "log").read_text()
+    with light_fleet(home, replicas=REPLICAS):
         yield Settings(home=home, ray={"address": "local"})
-        left = psutil.Process(process.pid).children(recursive=True)
-        assert cluster.stop(home)
-        assert process.wait(30) == 0
-        assert psutil.wait_procs(left, timeout=30)[1] == []
-    finally:
-        process.kill()
 
 
 @pytest.fixture
 async def transport(settings: Settings) -> AsyncIterator[Transport]:
     import ray
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
-            patch.delenv(name, raising=False)
+    # Connecting sets variables of Ray.
+    with patch.dict(os.environ, clean_environment(), clear=True):
         opened = await cluster.open_transport(settings)
         yield opened
         await opened.close()
@@ -171,30 +164,44 @@ class _Touch:
         return os.mkdir, (self._path,)
 
 
-def _attack(port: int, path: Path, metadata: tuple[tuple[str, str], ...]) -> None:
+def _send_pickle(listener: Listener, path: Path, token: str | None) -> None:
     import grpc
     from ray.serve.generated.serve_pb2 import ASGIRequest
 
     message = ASGIRequest(pickled_request_metadata=pickle.dumps(_Touch(path))).SerializeToString()
-    with grpc.insecure_channel(f"127.0.0.2:{port}") as channel, contextlib.suppress(grpc.RpcError):
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    with (
+        grpc.insecure_channel(f"{listener.address}:{listener.port}") as channel,
+        contextlib.suppress(grpc.RpcError),
+    ):
         channel.unary_unary("/ray.serve.ASGIService/HandleRequest")(message, timeout=5, metadata=metadata)
 
 
-def test_no_port_unpickles_what_comes_without_the_token(settings: Settings, tmp_path: Path) -> None:
-    started = cluster.started_on(settings.home)
-    assert started is not None
-    processes = [psutil.Process(started.pid), *psutil.Process(started.pid).children(recursive=True)]
-    ports = {c.laddr.port for one in processes for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
-    assert len(ports) >= REPLICAS
-    for port in ports:
-        for metadata in ((), (("authorization", "Bearer " + "0" * 64),)):
-            _attack(port, tmp_path / "made", metadata)
+def _submit_job(listener: Listener, path: Path, token: str | None) -> int | None:
+    """Ask an agent of Ray to run a command. Return its status; None if the port does not speak HTTP/1."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    url = f"http://{listener.address}:{listener.port}/api/job_agent/jobs/"
+    try:
+        return httpx.post(url, json={"entrypoint": f"mkdir {path}"}, headers=headers, timeout=5).status_code
+    except httpx.TransportError:
+        return None
+
+
+def test_no_port_runs_code_without_the_token(settings: Settings, tmp_path: Path) -> None:
+    found = listeners(settings.home, settings.ray.host)
+    assert sum(listener.process.startswith("ray::ServeReplica") for listener in found) >= REPLICAS
+    for listener in found:
+        for token in (None, "0" * 64):
+            _send_pickle(listener, tmp_path / "made", token)
+            assert _submit_job(listener, tmp_path / "made", token) in {None, 401, 403, 404, 405}
     assert not (tmp_path / "made").exists()
-    # With the token the same call does reach the pickle.
+    # With the token the same calls do reach the pickle, and an agent takes the command.
     token = (settings.home / "secrets" / "ray-token").read_text()
-    for port in ports:
-        _attack(port, tmp_path / "made", (("authorization", f"Bearer {token}"),))
+    for listener in found:
+        _send_pickle(listener, tmp_path / "made", token)
     assert (tmp_path / "made").exists()
+    assert 200 in {_submit_job(listener, tmp_path / "ran", token) for listener in found}
+    until((tmp_path / "ran").exists, START_S)
 
 
 def test_a_client_without_the_token_is_refused(settings: Settings) -> None:
@@ -213,12 +220,46 @@ def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
         cluster.resolved_address(Settings(home=tmp_path))
 
 
-def test_prompts_are_in_no_log_of_ray(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "value", "words"),
+    [
+        ("ray", "__version__", "2.59.0", "this process Ray 2.59.0"),
+        ("platform", "python_version", lambda: "3.12.1", "on Python 3.12.1"),
+    ],
+)
+def test_a_cluster_of_another_version_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, name: str, value: Any, words: str
+) -> None:
+    import ray
+
+    for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(f"{module}.{name}", value)
+    with pytest.raises(EngineUnavailable, match=f"runs Ray .*{words}.* Install the same releases"):
+        cluster.connect(settings)
+    assert not ray.is_initialized()
+
+
+async def test_prompts_and_answers_are_in_no_log(settings: Settings, transport: Transport) -> None:
+    prompt, answer, fault = (uuid.uuid4().hex for _ in range(3))
+    body = {"stream": True, "events": 3, "every_s": 0, "says": answer, "prompt": prompt}
+    call = RayCall(replace(request(200, **body), prompt=prompt), transport, Routes())
+    events = [event.text async for event in await call.answer()]
+    assert answer in events[0]
+    with pytest.raises(ReplicaFailed):
+        await RayCall(request(201, prompt=prompt, fault=fault), transport, Routes()).answer()
     started = cluster.started_on(settings.home)
     assert started is not None
     raylet = next(p for p in psutil.Process(started.pid).children() if "raylet" in p.name())
     folder = next(word for word in raylet.cmdline() if "session_" in word).partition("=")[2]
-    logs = Path(folder[: folder.index("session_")]).rglob("*.*")
-    texts = [path.read_text(errors="replace") for path in logs if path.is_file()]
-    assert any("A request failed." in text for text in texts)
-    assert not any("the prompt was: secret" in text for text in texts)
+    session = Path(folder[: folder.index("session_")])
+
+    def texts() -> list[str]:
+        paths = [*session.rglob("*"), *settings.home.rglob("*")]
+        return [path.read_text(errors="replace") for path in paths if path.is_file()]
+
+    # The replica has logged the fault, without its words.
+    async with asyncio.timeout(START_S):
+        while not any("A request failed." in text for text in texts()):
+            await asyncio.sleep(0.1)
+    assert not any(secret in text for text in texts() for secret in (prompt, answer, fault))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from adapters.identity import VersionKey
 from app.engine.port import AnswerEvent, EngineRequest, Outcome, TokenUsage
 from app.ray.answering import Answering
-from app.ray.transport import NoReplicas, ReplicaLost, Target
+from app.ray.transport import Deployed, NoReplicas, Phase, ReplicaLost, Target
 
 
 class ScriptedCall:
@@ -136,6 +136,12 @@ class Fleet:
 
     async def call(self, method: str, argument: bytes, *, target: Target) -> bytes:
         raise ReplicaLost
+
+    async def wake(self) -> None:
+        pass
+
+    async def deployed(self) -> Deployed:
+        return Deployed(Phase.STARTING)
 
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
         assert method == "outcome"

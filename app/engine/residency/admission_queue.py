@@ -117,14 +117,22 @@ class AdmissionQueue:
     def snapshot(self) -> QueueSnapshot:
         return self._admission.snapshot(time.monotonic())
 
+    def resize(self, window: int) -> None:
+        """Change the number of sequences that may run at once, without preemption. 0: admit none."""
+        self._let_in(self._admission.resize(window, time.monotonic()))
+
+    def fail_all(self, error: Callable[[], BaseException]) -> None:
+        """Fail all waiting requests, each with an error that this function makes."""
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(error())
+        for later in self._wide.values():
+            later.fail(error())
+
     def close(self) -> None:
         """Refuse all waiting and all new requests."""
         self._closed = True
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(_restarting())
-        for later in self._wide.values():
-            later.fail(_restarting())
+        self.fail_all(_restarting)
 
     @property
     def waiting(self) -> int:

@@ -18,6 +18,7 @@ _COLOURS = {
     "least loaded": "#D55E00",
     "round robin": "#999999",
     "power of two": "#009E73",
+    "random": "#999999",
     "llm-d": "#CC79A7",
 }
 

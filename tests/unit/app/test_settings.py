@@ -94,6 +94,7 @@ def test_which_variables_may_hold_a_secret():
         "TENORA_ACCEPTED_PEPPERS",
         "TENORA_IMPORTS__HF_TOKEN",
         "TENORA_DATABASE_URL",
+        "TENORA_RAY__DATABASE_URL",
         "TENORA_STORE_URL",
         "TENORA_S3_ENDPOINT_URL",
         "TENORA_S3_PUBLIC_ENDPOINT_URL",
@@ -102,8 +103,8 @@ def test_which_variables_may_hold_a_secret():
         "TENORA_PROFILE",
     }
     assert may_hold_secret("tenora_pepper")
-    groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "LOG"]
-    assert [group for group in groups if may_hold_secret(f"TENORA_{group}")] == ["IMPORTS"]
+    groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "RAY", "LOG"]
+    assert [group for group in groups if may_hold_secret(f"TENORA_{group}")] == ["IMPORTS", "RAY"]
     assert not any(map(may_hold_secret, ["HOME", "PATH", "HF_TOKEN", "TENORA", "TENORA_"]))
 
 

@@ -30,8 +30,9 @@ WHOLE = replace(REQUEST, body={})
 EVENTS = (AnswerEvent("data: one\n\n", 1), AnswerEvent("data: two\n\n", 2), AnswerEvent("data: [DONE]\n\n", 0))
 
 
-def answering(engine: ScriptedEngine, guard: OpenGuard | None = None) -> Answering:
-    return Answering(cast("Any", engine), cast("VersionGuard", guard or OpenGuard()), lambda _key, _tenant: None)
+def answering(engine: ScriptedEngine, guard: OpenGuard | None = None, *, node: str = "") -> Answering:
+    checks = cast("VersionGuard", guard or OpenGuard())
+    return Answering(cast("Any", engine), checks, lambda _key, _tenant: None, node=node)
 
 
 def call_to(request: EngineRequest, fleet: Fleet, routes: Routes | None = None) -> RayCall:
@@ -135,7 +136,6 @@ async def test_a_whole_answer_without_an_outcome_counts_by_itself() -> None:
         QueueFull("full", retry_after=3),
         AdapterLoadFailed("bad weights", version_id=1),
         DiskFull("no room", retry_after=9, reason="disk"),
-        EngineUnavailable("restarting"),
     ],
 )
 async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> None:
@@ -145,6 +145,32 @@ async def test_an_error_of_the_engine_is_raised_as_it_was(error: Exception) -> N
     with pytest.raises(type(error), match=str(error)):
         await call_to(REQUEST, fleet).answer()
     assert fleet.attempts == 1
+
+
+@pytest.mark.parametrize("whole_or_stream", [REQUEST, WHOLE])
+async def test_a_request_of_a_dead_engine_goes_to_another(whole_or_stream: EngineRequest) -> None:
+    dead, alive = ScriptedEngine(), ScriptedEngine(*EVENTS)
+    dead.error = EngineUnavailable("The engine is restarting.", retry_after=15)
+    dead.finite = False
+    fleet, routes = Fleet(answering(dead), answering(alive)), routes_to("0", "1")
+    digests = [VersionKey(number, f"{number:064}", "b" * 64, 10, 20) for number in range(8)]
+    for key in digests:
+        call = call_to(replace(whole_or_stream, adapter=key), fleet, routes)
+        answer = await call.answer()
+        if not isinstance(answer, dict):
+            assert [event async for event in answer] == list(EVENTS)
+        assert call.outcome.finite, "the outcome is that of the engine that answered"
+    assert fleet.attempts > len(digests)
+    assert (routes.load("0"), routes.load("1")) == (0, 0)
+
+
+async def test_without_another_engine_its_error_is_raised() -> None:
+    dead = ScriptedEngine()
+    dead.error = EngineUnavailable("The engine is restarting.", retry_after=15)
+    fleet = Fleet(answering(dead))
+    with pytest.raises(EngineUnavailable, match="is restarting") as caught:
+        await call_to(REQUEST, fleet, routes_to("0")).answer()
+    assert (caught.value.retry_after, fleet.attempts) == (15, ATTEMPTS)
 
 
 async def test_a_fault_of_a_replica_shows_nothing_of_the_prompt() -> None:
@@ -204,7 +230,7 @@ async def test_a_deleted_version_is_not_loaded() -> None:
 
 async def test_a_gateway_of_another_release_gets_a_sentence() -> None:
     fleet = Fleet(answering(ScriptedEngine(*EVENTS)))
-    fleet.changed = lambda data: data.replace(b'"wire":1', b'"wire":2')
+    fleet.changed = lambda data: data.replace(b'"wire":', b'"wire":9')
     with pytest.raises(EngineUnavailable, match="Run the same release of Tenora"):
         await call_to(REQUEST, fleet).answer()
 
@@ -249,17 +275,36 @@ async def test_a_request_goes_to_the_replica_of_the_rule_until_its_end() -> None
     assert routes.load(target.node_id) == 0
 
 
+async def test_a_request_that_ray_sent_elsewhere_counts_there() -> None:
+    engine = ScriptedEngine()
+    engine.endless = True
+    engine.events = EVENTS[:1]
+    routes = routes_to("0", "1")
+    fleet = Fleet(answering(engine, node="1"), answering(engine, node="0"))
+    answer: Any = await call_to(REQUEST, fleet, routes).answer()
+    [target] = fleet.targets
+    chosen, other = str(target.node_id), "1" if target.node_id == "0" else "0"
+    assert (routes.load(chosen), routes.load(other)) == (0, 1)
+    await answer.aclose()
+    assert (routes.load(chosen), routes.load(other)) == (0, 0)
+
+
 async def test_a_retry_avoids_the_replicas_that_were_lost() -> None:
     engine = ScriptedEngine(*EVENTS)
     fleet, routes = Fleet(answering(engine), answering(engine)), routes_to("0", "1")
     fleet.losses = [1]
     assert await all_of(call_to(REQUEST, fleet, routes)) == list(EVENTS)
     assert {target.node_id for target in fleet.targets} == {"0", "1"}
+    for node in ("0", "1"):
+        routes.report(ReplicaReport(node, 4))
     fleet.losses = [None, None, 0, 0]
-    with pytest.raises(EngineUnavailable, match="stopped while it answered"):
-        await call_to(REQUEST, fleet, routes).answer()
-    assert fleet.attempts == 4
+    # Both are lost. The next attempt goes to any replica.
+    assert await all_of(call_to(REQUEST, fleet, routes)) == list(EVENTS)
+    assert fleet.targets[4].node_id is None
     assert (routes.load("0"), routes.load("1")) == (0, 0)
+    counts = [routes.counts_of(node) for node in ("0", "1")]
+    assert sum(one.requests for one in counts) == 4
+    assert (sum(one.retries for one in counts), sum(one.lost for one in counts)) == (2, 3)
 
 
 async def test_a_request_without_a_ready_replica_is_refused() -> None:

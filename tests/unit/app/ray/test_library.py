@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.ray.library import RayMissing, Unsafe, check_network, is_loopback, prepare, require_ray
+from app.ray.certificates import create_authority, issue
+from app.ray.library import RayMissing, Unsafe, check_network, is_loopback, prepare, require_ray, tls_variables
 from app.ray.token import token_path
 
 
@@ -50,7 +51,20 @@ def test_plain_text_off_loopback_is_refused(host: str) -> None:
     with pytest.raises(Unsafe):
         check_network(host, {"RAY_USE_TLS": "0"}, plaintext=False)
     check_network(host, {}, plaintext=True)
-    check_network(host, {"RAY_USE_TLS": "1"}, plaintext=False)
+
+
+def test_tls_needs_three_files_that_can_be_read(tmp_path: Path) -> None:
+    authority, own = tmp_path / "authority", tmp_path / "own"
+    variables = tls_variables(authority, own)
+    with pytest.raises(Unsafe, match=r"RAY_TLS_SERVER_CERT is .*/own/tls.crt, which cannot be read: No such file"):
+        check_network("10.0.0.1", variables, plaintext=False)
+    create_authority(authority)
+    issue(authority, own, ["10.0.0.1"], days=1)
+    for host in ("10.0.0.1", "127.0.0.1"):
+        check_network(host, variables, plaintext=False)
+        for name in list(variables)[1:]:
+            with pytest.raises(Unsafe, match=f"{name} is not set. Run `tenora engines certificate`"):
+                check_network(host, variables | {name: ""}, plaintext=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "[::1]", "localhost"])

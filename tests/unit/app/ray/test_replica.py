@@ -6,11 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy.exc import ProgrammingError
 
 from app.domain.errors import EngineUnavailable
 from app.ray import cluster
 from app.ray.cluster import Started
-from app.ray.replica import replica_home, replica_settings
+from app.ray.replica import replica_home, replica_settings, start_failure
 from app.settings import Settings
 
 
@@ -41,6 +43,27 @@ def test_a_replica_keeps_the_urls_of_its_settings(tmp_path: Path) -> None:
     )
     replica = replica_settings(settings, tmp_path / "1")
     assert (replica.database_url, replica.store_url) == ("postgresql://db/tenora", "s3://bucket/prefix")
+
+
+def test_a_replica_gets_no_pepper_and_the_url_of_its_role(tmp_path: Path) -> None:
+    url = "postgresql://tenora_replica@db/tenora"
+    settings = Settings(
+        home=tmp_path,
+        base_model=str(tmp_path),
+        database_url="postgresql://owner@db/tenora",
+        pepper="p" * 32,
+        accepted_peppers=("q" * 32,),
+        ray={"database_url": url},
+    )
+    replica = replica_settings(settings, tmp_path / "1")
+    assert (replica.database_url, replica.pepper, replica.accepted_peppers) == (url, None, ())
+
+
+def test_a_role_without_rights_is_told_in_words() -> None:
+    refused = ProgrammingError("SELECT secret", None, InsufficientPrivilege("permission denied for table nodes"))
+    assert "tenora server database-role" in start_failure(refused)
+    assert "SELECT" not in start_failure(refused)
+    assert start_failure(OSError("no\nroom")) == "OSError: no room"
 
 
 def test_a_cluster_of_an_ended_process_is_not_running(tmp_path: Path) -> None:

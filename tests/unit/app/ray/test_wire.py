@@ -15,7 +15,7 @@ from app.domain.load_phases import LoadPhases
 from app.engine.port import AnswerEvent, Endpoint, EngineRequest, Outcome, SmokeResult, TokenUsage
 from app.ray import wire
 from app.ray.error_words import CARRIED, ReplicaFailed, error_of, words_of
-from app.ray.wire import HELLO, Kind, OtherWireVersion, WireError
+from app.ray.wire import WIRE_VERSION, Kind, OtherWireVersion, WireError
 
 # Any text, lone surrogates included, which a client may send as JSON escapes.
 TEXT = st.text(st.characters(), max_size=40)
@@ -123,7 +123,7 @@ def test_an_unknown_code_is_a_failed_replica() -> None:
     assert isinstance(error_of({"code": "brand_new", "message": "x"}), ReplicaFailed)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", True, None, 1.5, [1]])
+@pytest.mark.parametrize("version", [0, WIRE_VERSION + 1, str(WIRE_VERSION), True, None, 1.5, [1]])
 def test_a_message_of_another_version_is_refused_with_a_sentence(version: object) -> None:
     message = json.dumps({"wire": version, "fields": {}}).encode()
     with pytest.raises(OtherWireVersion, match="Run the same release of Tenora on gateways and engine replicas"):
@@ -131,8 +131,16 @@ def test_a_message_of_another_version_is_refused_with_a_sentence(version: object
 
 
 def test_a_greeting_of_another_version_is_refused() -> None:
-    with pytest.raises(OtherWireVersion, match="wire version 7, and this side 1"):
-        wire.decode_frame(HELLO[:1] + b"7")
+    for greeting in (b"7", b"7 node", b"1"):
+        with pytest.raises(OtherWireVersion, match=f"wire version {chr(greeting[0])}, and this side {WIRE_VERSION}"):
+            wire.decode_frame(bytes((Kind.HELLO,)) + greeting)
+
+
+def test_a_greeting_has_the_node() -> None:
+    node = "f" * 32
+    assert wire.decode_frame(wire.encode_hello(node)) == (Kind.HELLO, node)
+    # A hostile name stays short.
+    assert len(wire.decode_frame(wire.encode_hello("x" * 1000)).value) == 64
 
 
 @given(st.binary(max_size=200))
@@ -150,7 +158,7 @@ def test_arbitrary_json_is_refused_or_decoded(value: Any, kind: Kind) -> None:
             wire.decode_frame(message)
     for fields in (value, {"request_id": value, "body": {}, "model": value}):
         with pytest.raises(WireError):
-            wire.decode_request(json.dumps({"wire": 1, "fields": fields}).encode())
+            wire.decode_request(json.dumps({"wire": WIRE_VERSION, "fields": fields}).encode())
 
 
 @pytest.mark.parametrize(
