@@ -29,7 +29,7 @@ _SERVER = (
 )
 
 #: Commands that never had an earlier name.
-_NEW = {"drain"}
+_NEW = {"database-role", "drain"}
 
 #: The earlier names of the server's commands stay as hidden aliases.
 COMMANDS = (
