@@ -66,10 +66,12 @@ client-code: environment  ## write client/tenora_client/_sync from _async
 client-types: environment  ## write client/tenora_client/types.py from the OpenAPI document; make test-clients installs the generator
 	$(BIN)/python -m deploy.client.types
 
-containers: environment  ## check the files of images, compose, nginx and Prometheus; needs deploy/ci/prepare.sh
+containers: environment  ## check the files of images, compose, nginx, Prometheus and the chart; needs deploy/ci/prepare.sh
+	@$(PYTHON) -m tests.deploy.install
 	sh deploy/checks/run.sh
 
 containers-run: environment  ## build the image and run it with podman, alone and with compose; by hand, half an hour
+	@$(PYTHON) -m tests.deploy.install
 	$(BIN)/python -m tests.containers $(CONTAINERS_ARGS)
 
 release: environment  ## wheels, context of the image, chart, lists of packages and checksums of HEAD, into dist/

@@ -18,7 +18,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 import uuid
@@ -83,13 +82,16 @@ def checked_version() -> str:
     """Return the version of the server.
 
     Raises:
-        ReleaseError: the client has another version.
+        ReleaseError: the client or the chart has another version.
     """
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
     found = re.search(r'^__version__ = "(.+)"$', (ROOT / "client/tenora_client/__init__.py").read_text(), re.MULTILINE)
     client = found[1] if found else "none"
     if ".dev" not in client and client != version:
         raise ReleaseError(f"The server has version {version} and the client {client}. Make them equal.")
+    chart = ROOT / CHART / "Chart.yaml"
+    if chart.exists() and f'appVersion: "{version}"' not in chart.read_text().splitlines():
+        raise ReleaseError(f"{chart.name} has another appVersion than {version}. Make them equal.")
     return version
 
 
@@ -137,8 +139,7 @@ def _check_out(folder: Path) -> None:
     folder.mkdir()
     archive = folder.with_suffix(".tar")
     subprocess.run(["git", "-C", ROOT, "archive", f"--output={archive}", "HEAD"], check=True)  # noqa: S607
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)  # noqa: S607
 
 
 def _build_wheel(project: Path, folder: Path) -> None:
@@ -150,7 +151,16 @@ def _build_wheel(project: Path, folder: Path) -> None:
 
 def _pack(source: Path, paths: list[str], target: Path, name: str) -> None:
     """Pack files into a compressed archive, below a folder with this name."""
-    command = ["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{_time()}"]
+    # Links of the chart lead to files next to it.
+    command = [
+        "tar",
+        "--dereference",
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        f"--mtime=@{_time()}",
+    ]
     command += [f"--transform=s,^\\(\\./\\)\\?,{name}/,", "-C", str(source), "--use-compress-program=gzip -n"]
     subprocess.run([*command, "-cf", str(target), *paths], check=True)
 

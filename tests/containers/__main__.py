@@ -1,9 +1,9 @@
-"""Build the image and run it: alone and hardened, then with compose behind nginx. Needs deploy/container/prepare.sh.
+"""Build the image and run it: alone and hardened, as the chart's pod, then with compose behind nginx.
 
-    python -m tests.containers [--only image,hardened,stack]
+    python -m tests.containers [--only image,hardened,pod,stack]
 
-It prints the time of each step, and the size of the image with its parts as JSON. An exit code of 1 means that a step
-failed.
+deploy/container/prepare.sh installs podman. The command prints the time of each step, and the size of the image with
+its parts as JSON. An exit code of 1 means that a step failed.
 """
 
 import argparse
@@ -13,10 +13,11 @@ from pathlib import Path
 from app.demo.train import ensure_demo
 from tests.containers.hardened import run_hardened
 from tests.containers.image import build_image, survey
+from tests.containers.pod import run_pod
 from tests.containers.podman import ROOT, Watch, prepare
 from tests.containers.stack import run_stack
 
-STAGES = ("image", "hardened", "stack")
+STAGES = ("image", "hardened", "pod", "stack")
 
 
 def main() -> None:
@@ -34,6 +35,8 @@ def main() -> None:
     watch.lap("demo's models")
     if "hardened" in stages:
         run_hardened(demo, watch)
+    if "pod" in stages:
+        run_pod(demo, watch)
     if "stack" in stages:
         run_stack(demo, watch, Path(ROOT / ".containers" / "stack"))
 

@@ -24,12 +24,12 @@ SETTINGS += ["TENORA_BASE_MODEL=/models/base", "TENORA_BASE_MODEL_NAME=demo"]
 
 def options(demo: Demo, *, port: int | None = None) -> list[str]:
     """Return podman's options for a server of the demo's base."""
-    words = [*HARDENED, f"--volume={VOLUME}:/var/lib/tenora", f"--volume={_readable(demo)}:/models/base:ro"]
+    words = [*HARDENED, f"--volume={VOLUME}:/var/lib/tenora", f"--volume={readable(demo)}:/models/base:ro"]
     words += [f"--env={setting}" for setting in SETTINGS]
     return words if port is None else [*words, f"--publish=127.0.0.1:{port}:8000"]
 
 
-def _readable(demo: Demo) -> Path:
+def readable(demo: Demo) -> Path:
     """Return a copy of the base that the user of the container may read."""
     folder = FOLDER / "models" / "base"
     if not folder.exists():

@@ -68,6 +68,16 @@ def test_the_image_can_be_built_from_its_context(built: Path) -> None:
     assert not any("secrets/" in name or "__pycache__" in name for name in files)
 
 
+@pytest.mark.slow
+def test_the_chart_needs_no_file_outside(built: Path) -> None:
+    (path,) = built.glob("tenora-chart-*.tgz")
+    with tarfile.open(path) as archive:
+        assert all(member.isfile() or member.isdir() for member in archive)
+        alerts = archive.extractfile("tenora/files/alerts.yml")
+        assert alerts is not None
+        assert alerts.read() == (ROOT / "deploy/prometheus/alerts.yml").read_bytes()
+
+
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_the_list_of_packages_is_the_lock(device: str) -> None:
     document = release.sbom(LOCKS, device, "1.2.3")
@@ -86,13 +96,18 @@ def test_a_release_needs_a_new_folder(tmp_path: Path) -> None:
         release.build(tmp_path)
 
 
-def test_server_and_client_have_one_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_server_client_and_chart_have_one_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "client/tenora_client").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
     module = tmp_path / "client/tenora_client/__init__.py"
     monkeypatch.setattr(release, "ROOT", tmp_path)
     module.write_text('__version__ = "1.2.3"\n')
     assert release.checked_version() == "1.2.3"
+    chart = tmp_path / release.CHART / "Chart.yaml"
+    chart.parent.mkdir(parents=True)
+    chart.write_text('appVersion: "1.2.2"\n')
+    with pytest.raises(release.ReleaseError, match="another appVersion"):
+        release.checked_version()
     module.write_text('__version__ = "1.2.4"\n')
     with pytest.raises(release.ReleaseError, match="Make them equal"):
         release.checked_version()
