@@ -34,7 +34,7 @@ test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx
 	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 
-test-faults: environment  ## each fault of an engine, a database, a store or a server
+test-faults: environment-ray  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 test-clients: environment  ## published clients, and generators and linters of OpenAPI, against a demo server

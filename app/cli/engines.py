@@ -15,6 +15,7 @@ import typer
 from app.cli.configuration import load_settings
 from app.cli.engine_certificate import certificate
 from app.cli.setup import report_failures
+from app.domain.errors import EngineUnavailable
 from app.settings import Settings
 from tenora_client.cli.connection import Json
 from tenora_client.cli.output import USAGE, emit_json, emit_table, fail, note
@@ -74,11 +75,12 @@ def status(as_json: Json = False) -> None:
     settings = load_settings()
     # Ray prints to stdout, for example of a node that has ended.
     with report_failures(), contextlib.redirect_stdout(sys.stderr):
-        rows = [_row(snapshot) for snapshot in asyncio.run(_snapshots(settings))]
+        snapshots, state = asyncio.run(_snapshots(settings))
+    rows = [_row(snapshot) for snapshot in snapshots]
     if as_json:
         emit_json(rows)
     else:
-        emit_table(_COLUMNS, rows, empty="No engine replica answers.")
+        emit_table(_COLUMNS, rows, empty=state)
 
 
 @app.command()
@@ -180,12 +182,30 @@ def _export(settings: Settings) -> None:
         os.environ["TENORA_BASE_MODEL"] = str(Path(settings.base_model).resolve())
 
 
-async def _snapshots(settings: Settings) -> list["Snapshot"]:
+async def _snapshots(settings: Settings) -> tuple[list["Snapshot"], str]:
+    """Return the replicas' states, and in words the state of a fleet without replicas."""
     from app.ray.cluster import open_transport
     from app.ray.snapshot import decode_snapshot
+    from app.ray.transport import NoReplicas, Phase, ReplicaLost
 
     transport = await open_transport(settings)
-    return [decode_snapshot(data) for data in await transport.call_all("snapshot", b"", timeout_s=_STATUS_S)]
+    try:
+        found = await transport.call_all("snapshot", b"", timeout_s=_STATUS_S)
+    except NoReplicas:
+        found = []
+    if found:
+        return [decode_snapshot(data) for data in found], ""
+    try:
+        deployed = await transport.deployed()
+    except ReplicaLost:
+        raise EngineUnavailable("The cluster of the engine replicas does not answer.") from None
+    words = {
+        Phase.ASLEEP: "No engine replica runs. The next request starts one.",
+        Phase.STARTING: "No engine replica answers yet.",
+        Phase.FAILED: "The engine replicas cannot start.",
+        Phase.ABSENT: "No engine replicas are deployed.",
+    }
+    return [], f"{words[deployed.phase]} {deployed.reason}".strip()
 
 
 def _row(snapshot: "Snapshot") -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import platform
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +27,8 @@ _NAMESPACE = "tenora"
 _OBJECTS_BYTES = 80 * 2**20
 _STOP_S, _POLL_S = 60.0, 0.2
 _LOCAL = "local"
+#: First characters of the name of a cluster's folder.
+_FOLDER = "tenora-ray-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,12 @@ class Started:
 
     Attributes:
         pid: process that holds it.
+        folder: its sockets and logs.
     """
 
     address: str
     pid: int
+    folder: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -51,12 +57,8 @@ class Started:
 
 def started_on(home: Path) -> Started | None:
     """Return the cluster that was started on this HOME and still runs. Blocks."""
-    try:
-        record = json.loads(_record(home).read_text(encoding="utf-8"))
-        started = Started(str(record["address"]), int(record["pid"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    return started if started.is_alive else None
+    started = _recorded(home)
+    return started if started and started.is_alive else None
 
 
 @contextmanager
@@ -73,9 +75,10 @@ def head(settings: Settings) -> Iterator[str]:
     require_ray()
     prepare(settings.home)
     check_network(settings.ray.host, os.environ, plaintext=settings.ray.plaintext)
+    _clear(settings.home)
     port = settings.ray.port or _free_port(settings.ray.host)
     os.environ["RAY_GCS_SERVER_PORT"] = str(port)
-    folder = Path(tempfile.mkdtemp(prefix="tenora-"))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
     address = f"{settings.ray.host}:{port}"
     import ray
 
@@ -93,7 +96,7 @@ def head(settings: Settings) -> Iterator[str]:
         )
         record = _record(settings.home)
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record.write_text(json.dumps(asdict(Started(address, os.getpid()))), encoding="utf-8")
+        record.write_text(json.dumps(asdict(Started(address, os.getpid(), str(folder)))), encoding="utf-8")
         yield address
     finally:
         _record(settings.home).unlink(missing_ok=True)
@@ -127,8 +130,7 @@ def connect(settings: Settings) -> None:
             _node_ip_address=settings.ray.host if host.startswith("127.") else None,
         )
     except (RayError, ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise EngineUnavailable(f"The cluster at {address} cannot be used: {reason}") from None
+        raise EngineUnavailable(_why_not(address, str(error), ray.__version__)) from None
 
 
 def resolved_address(settings: Settings) -> str:
@@ -179,6 +181,32 @@ def stop(home: Path) -> bool:
             raise TimeoutError(f"The process {started.pid} has not ended after {_STOP_S:.0f} s.")
         time.sleep(_POLL_S)
     return True
+
+
+def _recorded(home: Path) -> Started | None:
+    """Return the last cluster that was started on this HOME, if it has not ended by itself."""
+    try:
+        record = json.loads(_record(home).read_text(encoding="utf-8"))
+        return Started(str(record["address"]), int(record["pid"]), str(record.get("folder", "")))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _clear(home: Path) -> None:
+    """Remove what a killed process left: its sockets and logs. Ray's processes end by themselves."""
+    left = _recorded(home)
+    if left and not left.is_alive and Path(left.folder).name.startswith(_FOLDER):
+        shutil.rmtree(left.folder, ignore_errors=True)
+
+
+def _why_not(address: str, message: str, own: str) -> str:
+    """Return why the cluster cannot be used."""
+    if found := re.search(r"cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)", message):
+        return (
+            f"The cluster at {address} runs Ray {found[1]} on Python {found[2]}, and this process Ray {own} on Python "
+            f"{platform.python_version()}. Install the same releases on all machines of the fleet."
+        )
+    return f"The cluster at {address} cannot be used: {' '.join(message.split())[:300]}"
 
 
 def _record(home: Path) -> Path:

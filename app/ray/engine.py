@@ -209,6 +209,11 @@ class RayEngine:
             raise EngineUnavailable(f"No engine replica is ready. {self._problem}".strip(), retry_after=5)
 
     @property
+    def problem(self) -> str:
+        """Problem of the last read of the replicas' state; empty if there was none."""
+        return self._problem
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Ids of the replicas' HOMEs that answered lately."""
         return tuple(self._known.nodes)
@@ -293,6 +298,8 @@ class RayEngine:
 
     def _update(self) -> None:
         """Open or shut the hold by the state of the replicas."""
+        if self._stopped:
+            return
         self._routes.keep(self._known.nodes)
         now, status = time.monotonic(), self._known.report.status
         if status.state is EngineState.READY:
@@ -331,7 +338,9 @@ class RayEngine:
     async def _wait_for_replica(self, transport: Transport) -> None:
         with suppress(NoReplicas, ReplicaLost):
             await transport.wake()
-            self._woken.set()
+        self._woken.set()
+        # A replica that runs but is not ready answers such calls at once.
+        await asyncio.sleep(_EVERY_S)
 
     def _note_pins(self) -> None:
         self._routes.pin([key.digest for key in self._pins.values()])

@@ -78,7 +78,7 @@ class HandleTransport:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(asyncio.to_thread(deployed))
         await asyncio.wait((self._asking,), timeout=_STATE_S)
-        if not self._asking.done() or isinstance(self._asking.exception(), _LOST):
+        if not self._asking.done() or self._asking.exception() is not None:
             raise ReplicaLost
         return self._asking.result()
 

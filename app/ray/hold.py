@@ -1,4 +1,7 @@
-"""Requests that wait at a gateway while no replica is ready."""
+"""Requests that wait at a gateway while no replica is ready.
+
+docs/decisions/0051-hold-requests-while-no-replica-is-ready.md has the reasons.
+"""
 
 import asyncio
 import math

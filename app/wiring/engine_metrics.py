@@ -172,8 +172,8 @@ class _Parts(Collector):
         yield _gauge("tenora_engine_requests_running", "Requests in the engine", engine.running)
         yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", engine.waiting)
         yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", engine.slots_used)
-        ready = engine.state is EngineState.READY
-        yield _gauge("tenora_engine_up", "1 if the engine runs, else 0", ready)
+        ready = engine.state in {EngineState.READY, EngineState.ASLEEP}
+        yield _gauge("tenora_engine_up", "1 if the engine runs, or starts with the next request; else 0", ready)
         yield CounterMetricFamily("tenora_engine_restarts", "Restarts of a dead engine", engine.restarts)
         yield CounterMetricFamily("tenora_engine_hangs", "Engines killed because they did not answer", engine.hangs)
         yield from _kernels(engine.kernels)

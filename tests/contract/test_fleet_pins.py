@@ -128,3 +128,7 @@ async def test_gateways_count_the_room_of_all_replicas(node: Node, versions: lis
         await pins.pin("pricing", "quotes", VERSIONS + 1, actor="key", admin=True)
     await Replica(node, 2).join()
     await pins.pin("pricing", "quotes", VERSIONS + 1, actor="key", admin=True)
+    # A fleet that is scaled down to zero keeps its room.
+    node.clock.advance(10 * ABSENT_S)
+    await pins.unpin("pricing", "quotes", VERSIONS + 1, actor="key", admin=True)
+    await pins.pin("pricing", "quotes", VERSIONS + 1, actor="key", admin=True)

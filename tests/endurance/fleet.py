@@ -33,7 +33,7 @@ from tests.endurance.traffic import Traffic
 from tests.support.engine_replicas import engine_of, status
 from tests.support.postgres import running_postgres
 from tests.support.ray_nodes import Nodes, ray_nodes
-from tests.support.server import START_S, TENORA, environment, set_up, together, until
+from tests.support.server import START_S, TENORA, Server, environment, set_up, together, until
 
 KILLS = ("gateway", "engine", "replica", "node")
 RUNNING = "tenora_engine_requests_running"
@@ -44,6 +44,7 @@ _STREAM_TOKENS = 600
 #: Streams of a gateway that is killed while they run: more tokens than any machine makes within ``_ENDED_S``.
 _ENDLESS: dict[str, Any] = {"prompt": "x", "max_tokens": 2000, "n": 8, "ignore_eos": True, "stream": True}
 _ENDLESS_STREAMS, _ENDED_S = 4, 60
+_PER_MINUTE = 6
 #: Seconds until the leases of a killed gateway have been reclaimed.
 _RECLAIMED_S = 150
 
@@ -97,6 +98,8 @@ class Books:
         wrong_streams: streams that ended otherwise than they may.
         missing, double: request ids of whole answers without a record, and with several.
         wrong: request id -> tokens that the answer named, and those of the record.
+        budget_exact, rate_exact: whether both gateways together grant exactly a budget, and exactly a rate.
+        leases_returned: whether all streams that a limit allows may run, and not one more.
         recovery_s: seconds until both replicas were ready again, by kill.
         ended_s: seconds until the streams of a killed gateway had ended at the replicas.
     """
@@ -112,6 +115,7 @@ class Books:
     wrong: dict[str, Any] = field(default_factory=dict)
     budget_exact: bool = False
     leases_returned: bool = False
+    rate_exact: bool = False
     recovery_s: dict[str, float] = field(default_factory=dict)
     ended_s: float = -1
     seconds: float = 0
@@ -130,7 +134,8 @@ class Books:
     @property
     def right(self) -> bool:
         faults = self.lost or self.wrong_streams or self.missing or self.double or self.wrong
-        return not faults and self.budget_exact and self.leases_returned and self.ended_s >= 0
+        exact = self.budget_exact and self.rate_exact and self.leases_returned
+        return not faults and exact and self.ended_s >= 0
 
 
 class Site:
@@ -364,6 +369,21 @@ def _compare(site: Site, key: str, told: dict[str, tuple[int, int]], database_ur
     with contextlib.suppress(TimeoutError):
         until(lambda: all_may_run(first, key, second), _RECLAIMED_S)
         books.leases_returned = True
+    books.rate_exact = _rate_is_exact(first, second)
+
+
+def _rate_is_exact(first: Server, second: Server) -> bool:
+    """Return whether both gateways together grant a new tenant its requests of a minute, and not one more."""
+    key = first.tenant("limited", scopes=("inference",))
+    with first.client(first.admin_key) as admin:
+        body = {"limits": {"requests_per_minute": _PER_MINUTE}}
+        assert admin.patch("/admin/tenants/limited", json=body).status_code == httpx.codes.OK
+    statuses = []
+    for number in range(_PER_MINUTE + 4):
+        with (first, second)[number % 2].client(key) as client:
+            answer = client.post("/v1/completions", json={"prompt": [7], "max_tokens": 1})
+        statuses.append(answer.status_code)
+    return statuses == [200] * _PER_MINUTE + [429] * 4
 
 
 def main() -> int:

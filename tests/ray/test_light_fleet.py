@@ -220,6 +220,26 @@ def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
         cluster.resolved_address(Settings(home=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "value", "words"),
+    [
+        ("ray", "__version__", "2.59.0", "this process Ray 2.59.0"),
+        ("platform", "python_version", lambda: "3.12.1", "on Python 3.12.1"),
+    ],
+)
+def test_a_cluster_of_another_version_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, name: str, value: Any, words: str
+) -> None:
+    import ray
+
+    for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(f"{module}.{name}", value)
+    with pytest.raises(EngineUnavailable, match=f"runs Ray .*{words}.* Install the same releases"):
+        cluster.connect(settings)
+    assert not ray.is_initialized()
+
+
 async def test_prompts_and_answers_are_in_no_log(settings: Settings, transport: Transport) -> None:
     prompt, answer, fault = (uuid.uuid4().hex for _ in range(3))
     body = {"stream": True, "events": 3, "every_s": 0, "says": answer, "prompt": prompt}

@@ -28,11 +28,11 @@ def running_fleet(home: Path, base: Path, **settings: Any) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def replicas(home: Path, base: Path, settings: dict[str, Any], count: int = 2) -> Iterator[None]:
-    """Start replicas, and stop them with all their processes at the end."""
+def replicas(home: Path, base: Path, settings: dict[str, Any], number: str = "2") -> Iterator[None]:
+    """Start replicas, ``MIN:MAX`` or a number, and stop them with all their processes at the end."""
     with (home / "engines.log").open("wb") as log:
         process = subprocess.Popen(
-            [TENORA, "engines", "up", "--replicas", str(count)],
+            [TENORA, "engines", "up", "--replicas", number],
             env=environment(home, base, **settings),
             stdout=log,
             stderr=log,

@@ -138,10 +138,10 @@ class Fleet:
         raise ReplicaLost
 
     async def wake(self) -> None:
-        raise NoReplicas
+        pass
 
     async def deployed(self) -> Deployed:
-        return Deployed(Phase.ABSENT)
+        return Deployed(Phase.STARTING)
 
     async def call_all(self, method: str, argument: bytes, *, timeout_s: float) -> list[bytes]:
         assert method == "outcome"

@@ -22,27 +22,38 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
-def light_cluster(home: Path, replicas: str, kind: str = "LightReplica", **ray: object) -> Iterator[Settings]:
-    """Run a cluster with light replicas, and end it with all its processes.
+def light_head(
+    home: Path, replicas: str, kind: str = "LightReplica", **ray: object
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the process that holds a cluster with light replicas.
 
     Args:
         kind: class of :mod:`tests.support.light_fleet`.
         ray: settings ``TENORA_RAY__*``.
     """
     variables = os.environ | {f"TENORA_RAY__{name.upper()}": str(value) for name, value in ray.items()}
+    (home / "deployed").unlink(missing_ok=True)
     with (home / "log").open("wb") as log:
         command = [sys.executable, "-m", "tests.support.light_fleet", str(home), replicas, kind]
         process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=log)
     try:
         until(lambda: (home / "deployed").exists() or process.poll() is not None, START_S)
         assert process.poll() is None, (home / "log").read_text()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def light_cluster(home: Path, replicas: str, kind: str = "LightReplica", **ray: object) -> Iterator[Settings]:
+    """Run a cluster with light replicas, and end it with all its processes."""
+    with light_head(home, replicas, kind, **ray) as process:
         yield Settings(home=home, ray={"address": "local"})
         left = psutil.Process(process.pid).children(recursive=True)
         assert cluster.stop(home)
         assert process.wait(30) == 0
         assert psutil.wait_procs(left, timeout=30)[1] == []
-    finally:
-        process.kill()
 
 
 @contextlib.asynccontextmanager

@@ -66,5 +66,6 @@ class FleetRoom:
             RegistryUnavailable
         """
         replicas = await nodes.list_replicas(connection, self._base_digest, now=self._clock())
-        fleet = tuple((replica.node_id, replica.slots) for replica in replicas if replica.absent_s < ABSENT_S)
-        return pin_capacity(fleet, copies=self._copies)
+        # While all replicas are scaled down, the last ones count: they return with the next request.
+        present = [replica for replica in replicas if replica.absent_s < ABSENT_S] or replicas
+        return pin_capacity(tuple((replica.node_id, replica.slots) for replica in present), copies=self._copies)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.ray.transport import Deployed, Phase
 from tests.support.cli import Tenora
 
 
@@ -33,6 +34,9 @@ def test_what_ray_prints_is_no_part_of_the_status(tenora: Tenora, monkeypatch: p
         async def call_all(self, *_arguments: object, timeout_s: float) -> list[bytes]:
             print("(raylet) The node has been marked dead", timeout_s)  # noqa: T201 - as Ray does
             return []
+
+        async def deployed(self) -> Deployed:
+            return Deployed(Phase.ABSENT)
 
     async def open_transport(_settings: object) -> Transport:
         return Transport()

@@ -251,7 +251,7 @@ async def test_a_replica_that_ray_stopped_is_left_out_at_once() -> None:
     await engine.stop()
 
 
-async def test_a_silent_cluster_fails_requests_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_cluster_fails_requests_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas([snapshot("a")])
     engine = await started(replicas)
     replicas.polls, replicas.state = [NoReplicas()], ReplicaLost()
@@ -262,6 +262,24 @@ async def test_a_silent_cluster_fails_requests_only_after_a_while(monkeypatch: p
     replicas.may_wake.set()
     with pytest.raises(EngineUnavailable, match="does not answer"):
         await answer
+    await engine.stop()
+
+
+async def test_a_replica_that_is_not_ready_is_not_asked_in_a_loop() -> None:
+    replicas = Replicas([snapshot("a")])
+    engine = await started(replicas)
+    replicas.polls = [[snapshot("a", NO_REPORT)]]
+    while engine.status().state is EngineState.READY:
+        await asyncio.sleep(0.01)
+    replicas.may_wake.set()
+    answer = asyncio.ensure_future(engine.begin(request(1)).answer())
+    await waiting(engine, 1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert replicas.wakes == 1
+    answer.cancel()
+    await asyncio.wait((answer,))
+    assert engine.status().waiting == 0
     await engine.stop()
 
 

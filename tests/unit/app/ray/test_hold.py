@@ -31,7 +31,7 @@ def request(name: str, tenant: str = "a", deadline: float | None = None) -> Admi
 
 
 class Callers:
-    """Callers whose answers begin only when the test says so."""
+    """Callers whose answers begin only when the test allows it."""
 
     def __init__(self, hold: Hold) -> None:
         self._hold = hold

@@ -49,7 +49,7 @@ def test_a_request_without_a_version_takes_any_other_replica() -> None:
     assert order(Target()) == [list(NODES)]
 
 
-def test_unknown_replicas_and_those_without_slots_come_last() -> None:
+def test_replicas_not_known_yet_or_without_slots_come_last() -> None:
     new, slotless = Replica(), Replica({"node": "d", "slots": 0})
     assert order(Target(None, VERSION), new, slotless) == [*([node] for node in ORDER), ["?", "d"]]
     assert order(Target("d", VERSION), slotless)[0] == ["d"]

@@ -165,7 +165,9 @@ async def test_first_tokens_warm_and_cold(engine: NoEngine, cache: DiskCache) ->
     assert one(found, "tenora_time_to_first_token_seconds_count", adapter="warm") == 1
 
 
-@pytest.mark.parametrize(("state", "up"), [(EngineState.READY, 1), (EngineState.RESTARTING, 0)])
+@pytest.mark.parametrize(
+    ("state", "up"), [(EngineState.READY, 1), (EngineState.ASLEEP, 1), (EngineState.RESTARTING, 0)]
+)
 async def test_whether_the_engine_is_up(engine: NoEngine, cache: DiskCache, state: EngineState, up: int) -> None:
     engine.shown = overview(residency(1, oldest_wait_s=2.5), residency(2, oldest_wait_s=1.5))
     engine.state = state
