@@ -4,6 +4,7 @@ import importlib
 import json
 import shutil
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,14 @@ def test_ray_accepts_the_configuration_of_serve() -> None:
     assert with_arguments(Settings(), application.args).ray.max_replicas == 8
     module, _, name = application.import_path.partition(":")
     assert getattr(importlib.import_module(module), name) is build
+
+
+def test_the_chart_has_the_releases_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (project["version"], project["version"])
+    cluster = find(rendered("values-fleet"), "RayService")["spec"]["rayClusterConfig"]
+    assert project["optional-dependencies"]["ray"] == [f"ray[serve]=={cluster['rayVersion']}"]
 
 
 def test_each_kind_is_checked_by_a_schema() -> None:

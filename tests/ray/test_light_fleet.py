@@ -28,7 +28,8 @@ from app.ray.transport import Target, Transport
 from app.ray.wire import Kind, decode_frame, encode_request
 from app.scheduling.rendezvous import ranking
 from app.settings import Settings
-from tests.support.light_processes import Listener, clean_environment, light_fleet, listeners
+from tests.support.light_cluster import light_cluster
+from tests.support.light_processes import Listener, clean_environment, listeners
 from tests.support.server import START_S, until
 
 pytestmark = pytest.mark.slow
@@ -40,9 +41,8 @@ REPLICAS = 2
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Run a cluster with light replicas."""
-    home = tmp_path_factory.mktemp("light")
-    with light_fleet(home, replicas=REPLICAS):
-        yield Settings(home=home, ray={"address": "local"})
+    with light_cluster(tmp_path_factory.mktemp("light"), str(REPLICAS)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from app.ray import cluster
 from app.ray.certificates import create_authority, issue
 from app.ray.library import Unsafe, tls_variables
 from app.settings import Settings
-from tests.support.light_processes import Listener, clean_environment, light_fleet, listeners
+from tests.support.light_cluster import light_cluster
+from tests.support.light_processes import Listener, clean_environment, listeners
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsFleet]:
         create_authority(authority)
         issue(authority, own, [host, "127.0.0.1"], days=1)
         variables.append(tls_variables(authority, own))
-    with light_fleet(home, variables[0] | {"TENORA_RAY__HOST": host}):
+    with patch.dict(os.environ, variables[0]), light_cluster(home, "2", host=host):
         yield TlsFleet(home, host, *variables)
 
 

@@ -60,6 +60,7 @@ def light_cluster(home: Path, replicas: str, kind: str = "LightReplica", **ray: 
 async def light_engine(settings: Settings, **arguments: Any) -> AsyncIterator[RayEngine]:
     """Start the engine of a gateway in this process."""
     import ray
+    from ray.serve import context as serve_context
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
@@ -71,6 +72,8 @@ async def light_engine(settings: Settings, **arguments: Any) -> AsyncIterator[Ra
         finally:
             await engine.stop()
             ray.shutdown()
+            # Serve would use the controller of this cluster for the next one too.
+            serve_context._set_global_client(None)
 
 
 def light_request(name: str, tenant: str = "a", deadline_s: float | None = None, **body: Any) -> EngineRequest:

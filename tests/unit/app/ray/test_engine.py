@@ -35,7 +35,7 @@ class Replicas:
         self.smoke: bytes | Exception = encode_smoke(SmokeResult(finite=True, has_effect=True))
         self.closed = self.lost = False
         self.state: Deployed | Exception = Deployed(Phase.STARTING)
-        self.wakes = 0
+        self.wakes = self.lost_wakes = 0
         self.may_wake = asyncio.Event()
         self.questions: list[bytes] = []
         self.targets: list[Target] = []
@@ -61,6 +61,8 @@ class Replicas:
 
     async def wake(self) -> None:
         self.wakes += 1
+        if self.wakes <= self.lost_wakes:
+            raise ReplicaLost
         await self.may_wake.wait()
 
     async def deployed(self) -> Deployed:
@@ -130,8 +132,9 @@ def request(number: int, tenant: str = "retail", deadline_s: float | None = None
 
 
 async def waiting(engine: RayEngine, number: int) -> None:
-    while engine.status().waiting != number:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while engine.status().waiting != number:
+            await asyncio.sleep(0)
 
 
 async def test_requests_wait_for_a_replica_and_one_call_wakes_it() -> None:
@@ -280,6 +283,19 @@ async def test_a_replica_that_is_not_ready_is_not_asked_in_a_loop() -> None:
     answer.cancel()
     await asyncio.wait((answer,))
     assert engine.status().waiting == 0
+    await engine.stop()
+
+
+async def test_a_call_that_was_lost_is_repeated_while_requests_wait() -> None:
+    replicas = Replicas(NoReplicas())
+    replicas.state, replicas.lost_wakes = Deployed(Phase.ASLEEP), 1
+    engine = await started(replicas)
+    answer = asyncio.ensure_future(engine.begin(request(1)).answer())
+    async with asyncio.timeout(30):
+        while replicas.wakes < 2:
+            await asyncio.sleep(0.01)
+    answer.cancel()
+    await asyncio.wait((answer,))
     await engine.stop()
 
 
