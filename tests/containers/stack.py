@@ -140,9 +140,11 @@ def override(folder: Path) -> dict[str, Any]:
     """Return the compose file of what differs here: the engine's settings, and a second server."""
     written = yaml.safe_load((folder / "container/compose.yml").read_text())
     small = dict(setting.split("=", 1) for setting in SETTINGS if "BASE_MODEL=" not in setting)
-    first = {"environment": small}
+    # podman adds a limit of processes to these that a machine may not allow.
+    limits = {"ulimits": {"nofile": 20000, "nproc": 4096}}
+    first = {"environment": small} | limits
     second = written["services"]["tenora"]
-    second = second | {"environment": second["environment"] | small}
+    second = second | {"environment": second["environment"] | small} | limits
     second |= {"networks": {"inside": {"ipv4_address": SERVERS["tenora-2"]}}}
     second |= {"volumes": ["home-2:/var/lib/tenora", *second["volumes"][1:]]}
     # moto asks for no signature; its program takes no arguments of the other one.
