@@ -57,7 +57,10 @@ def run_stack(demo: Demo, watch: Watch, folder: Path) -> None:
         compose = stack.enter_context(running(folder))
         stack.callback(compose, "down", "--volumes", "--timeout", "30")
         stack.enter_context(health_checks())
-        compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(START_S))
+        try:
+            compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(START_S))
+        except RuntimeError as error:
+            raise AssertionError(f"{error}\n{compose('logs', '--no-color')[-10_000:]}") from None
         watch.lap("stack is up")
         url, context = f"https://127.0.0.1:{port}", {"verify": str(folder / "container/secrets/tls_certificate.pem")}
         wait_ready(url, lambda: compose("logs", "--no-color"), **context)
