@@ -1,6 +1,7 @@
 """Serve application of the engine replicas."""
 
 import re
+import secrets
 from typing import Any
 
 from ray import serve
@@ -45,8 +46,9 @@ def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "Deploymen
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
     deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
-    # Without a version, Ray replaces all replicas at each deployment.
-    deployment._version = RELEASE
+    # Without a version, Ray replaces all replicas at each deployment. With the same one, it does not try again after a
+    # failure.
+    deployment._version = f"{RELEASE}-{secrets.token_hex(4)}" if deployed().phase is Phase.FAILED else RELEASE
     try:
         return serve.run(deployment.bind(), name=NAME, route_prefix=None)
     except RuntimeError as error:
