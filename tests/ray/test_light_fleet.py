@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -220,24 +221,21 @@ def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
         cluster.resolved_address(Settings(home=tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "value", "words"),
-    [
-        ("ray", "__version__", "2.59.0", "this process Ray 2.59.0"),
-        ("platform", "python_version", lambda: "3.12.1", "on Python 3.12.1"),
-    ],
-)
+@pytest.mark.parametrize("own", [("2.59.0", platform.python_version()), ("2.60.0", "3.12.1")])
 def test_a_cluster_of_another_version_is_named(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, name: str, value: Any, words: str
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, own: tuple[str, str]
 ) -> None:
     import ray
 
     for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(f"{module}.{name}", value)
-    with pytest.raises(EngineUnavailable, match=f"runs Ray .*{words}.* Install the same releases"):
-        cluster.connect(settings)
-    assert not ray.is_initialized()
+    monkeypatch.setattr("ray._private.utils.compute_version_info", lambda: own)
+    words = f"runs Ray {ray.__version__} on Python {platform.python_version()}, .* Install the same releases"
+    try:
+        with pytest.raises(EngineUnavailable, match=words):
+            cluster.connect(settings)
+    finally:
+        ray.shutdown()
 
 
 async def test_prompts_and_answers_are_in_no_log(settings: Settings, transport: Transport) -> None:
