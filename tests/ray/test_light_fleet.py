@@ -189,6 +189,11 @@ def _submit_job(listener: Listener, path: Path, token: str | None) -> int | None
 
 
 def test_no_port_runs_code_without_the_token(settings: Settings, tmp_path: Path) -> None:
+    def refused(listener: Listener) -> bool:
+        return _submit_job(listener, tmp_path / "made", None) in {401, 403}
+
+    # The agent that takes commands starts after the replicas.
+    until(lambda: any(map(refused, listeners(settings.home, settings.ray.host))), START_S)
     found = listeners(settings.home, settings.ray.host)
     assert sum(listener.process.startswith("ray::ServeReplica") for listener in found) >= REPLICAS
     for listener in found:
