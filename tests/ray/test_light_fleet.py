@@ -210,15 +210,15 @@ def test_no_port_runs_code_without_the_token(settings: Settings, tmp_path: Path)
     until((tmp_path / "ran").exists, START_S)
 
 
-def test_a_client_without_the_token_is_refused(settings: Settings) -> None:
-    address = cluster.resolved_address(settings)
-    code = f"import ray; ray.init({address!r}, _node_ip_address='127.0.0.2'); print('connected')"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    variables = clean | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "connected" not in done.stdout
-    assert "token" in done.stderr.lower()
+@pytest.mark.parametrize("token", [{"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/none"}])
+def test_a_client_without_the_token_is_refused(settings: Settings, token: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "tests.support.light_client", str(settings.home)]
+    variables = clean_environment() | {"TENORA_RAY__ADDRESS": "local"} | token
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be used" in done.stderr
+    assert "Check that this process has the token of the cluster." in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
