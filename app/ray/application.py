@@ -1,6 +1,7 @@
 """Serve application of the engine replicas."""
 
 import re
+import secrets
 from typing import Any
 
 from ray import serve
@@ -44,17 +45,25 @@ def deploy(settings: Settings, replica: type[Any] = EngineReplica) -> "Deploymen
         EngineUnavailable: the replicas do not start.
     """
     serve.start(proxy_location="Disabled", logging_config=_quiet())
+    # With the same version, Ray does not try again after a failure.
+    version = f"{RELEASE}-{secrets.token_hex(4)}" if deployed().phase is Phase.FAILED else RELEASE
     try:
-        return serve.run(application(settings, replica), name=NAME, route_prefix=None)
+        return serve.run(application(settings, replica, version=version), name=NAME, route_prefix=None)
     except RuntimeError as error:
         raise EngineUnavailable(_reason(str(error))) from None
 
 
-def application(settings: Settings, replica: type[Any] = EngineReplica) -> "serve.Application":
-    """Return the application of the replicas, for :func:`deploy` and for a configuration of Serve."""
+def application(
+    settings: Settings, replica: type[Any] = EngineReplica, *, version: str = RELEASE
+) -> "serve.Application":
+    """Return the application of the replicas, for :func:`deploy` and for a configuration of Serve.
+
+    Args:
+        version: a deployment of another version replaces all replicas.
+    """
     deployment = serve.deployment(replica, name=DEPLOYMENT, **_options(settings))
     # Without a version, Ray replaces all replicas at each deployment.
-    deployment._version = RELEASE
+    deployment._version = version
     return deployment.bind()
 
 

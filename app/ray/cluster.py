@@ -206,7 +206,8 @@ def _why_not(address: str, message: str, own: str) -> str:
             f"The cluster at {address} runs Ray {found[1]} on Python {found[2]}, and this process Ray {own} on Python "
             f"{platform.python_version()}. Install the same releases on all machines of the fleet."
         )
-    return f"The cluster at {address} cannot be used: {' '.join(message.split())[:300]}"
+    reason = " ".join(message.split())[:300].rstrip(".")
+    return f"The cluster at {address} cannot be used: {reason}. Check that this process has the token of the cluster."
 
 
 def _record(home: Path) -> Path:

@@ -58,8 +58,10 @@ def prepare(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
     for name, value in _QUIET.items():
         environ.setdefault(name, value)
     if "ray" in sys.modules and before != environ:
-        # Ray keeps the mode that it read at its import.
-        importlib.import_module("ray._raylet").Config.initialize("")
+        # Ray keeps the mode that it read at its import, and the token of the last cluster.
+        library = importlib.import_module("ray._raylet")
+        library.Config.initialize("")
+        library.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def check_mode(environ: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -188,6 +189,11 @@ def _submit_job(listener: Listener, path: Path, token: str | None) -> int | None
 
 
 def test_no_port_runs_code_without_the_token(settings: Settings, tmp_path: Path) -> None:
+    def refused(listener: Listener) -> bool:
+        return _submit_job(listener, tmp_path / "made", None) in {401, 403}
+
+    # The agent that takes commands starts after the replicas.
+    until(lambda: any(map(refused, listeners(settings.home, settings.ray.host))), START_S)
     found = listeners(settings.home, settings.ray.host)
     assert sum(listener.process.startswith("ray::ServeReplica") for listener in found) >= REPLICAS
     for listener in found:
@@ -204,15 +210,15 @@ def test_no_port_runs_code_without_the_token(settings: Settings, tmp_path: Path)
     until((tmp_path / "ran").exists, START_S)
 
 
-def test_a_client_without_the_token_is_refused(settings: Settings) -> None:
-    address = cluster.resolved_address(settings)
-    code = f"import ray; ray.init({address!r}, _node_ip_address='127.0.0.2'); print('connected')"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    variables = clean | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "connected" not in done.stdout
-    assert "token" in done.stderr.lower()
+@pytest.mark.parametrize("token", [{"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/none"}])
+def test_a_client_without_the_token_is_refused(settings: Settings, token: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "tests.support.light_client", str(settings.home)]
+    variables = clean_environment() | {"TENORA_RAY__ADDRESS": "local"} | token
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be used" in done.stderr
+    assert "Check that this process has the token of the cluster." in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
@@ -220,24 +226,21 @@ def test_without_a_cluster_a_sentence_names_the_command(tmp_path: Path) -> None:
         cluster.resolved_address(Settings(home=tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "value", "words"),
-    [
-        ("ray", "__version__", "2.59.0", "this process Ray 2.59.0"),
-        ("platform", "python_version", lambda: "3.12.1", "on Python 3.12.1"),
-    ],
-)
+@pytest.mark.parametrize("own", [("2.59.0", platform.python_version()), ("2.60.0", "3.12.1")])
 def test_a_cluster_of_another_version_is_named(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, name: str, value: Any, words: str
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, own: tuple[str, str]
 ) -> None:
     import ray
 
     for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(f"{module}.{name}", value)
-    with pytest.raises(EngineUnavailable, match=f"runs Ray .*{words}.* Install the same releases"):
-        cluster.connect(settings)
-    assert not ray.is_initialized()
+    monkeypatch.setattr("ray._private.utils.compute_version_info", lambda: own)
+    words = f"runs Ray {ray.__version__} on Python {platform.python_version()}, .* Install the same releases"
+    try:
+        with pytest.raises(EngineUnavailable, match=words):
+            cluster.connect(settings)
+    finally:
+        ray.shutdown()
 
 
 async def test_prompts_and_answers_are_in_no_log(settings: Settings, transport: Transport) -> None:

@@ -78,6 +78,12 @@ def test_an_operator_deploys_replicas_that_a_gateway_reaches(tmp_path: Path) -> 
         until(lambda: answers(url, headers), START_S)
         assert httpx.get(url, timeout=30).status_code == 401
         assert httpx.put(url, json=CONFIG, headers={"authorization": "Bearer 0"}, timeout=30).status_code == 403
+        job, jobs = {"entrypoint": f"mkdir {tmp_path / 'ran'}"}, f"http://{HEAD}:{agents[0]}/api/job_agent/jobs/"
+        assert httpx.post(jobs, json=job, timeout=30).status_code == 401
+        assert httpx.post(jobs, json=job, headers={"authorization": "Bearer 0"}, timeout=30).status_code == 403
+        assert not (tmp_path / "ran").exists()
+        assert httpx.post(jobs, json=job, headers=headers, timeout=60).status_code == 200
+        until((tmp_path / "ran").exists, START_S)
         # A gateway needs a node of the cluster on its machine, which offers no cores.
         joined = (f"--address={HEAD}:{port}", f"--node-ip-address={GATEWAY}", "--num-cpus=0")
         stack.enter_context(node(tmp_path, folder, *joined, f"--dashboard-agent-listen-port={agents[1]}"))

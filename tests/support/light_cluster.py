@@ -8,14 +8,15 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
-import pytest
 
 from app.engine.port import Endpoint, EngineRequest
 from app.ray import cluster
 from app.ray.engine import RayEngine
 from app.settings import Settings
+from tests.support.light_processes import clean_environment
 from tests.support.server import START_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -62,9 +63,8 @@ async def light_engine(settings: Settings, **arguments: Any) -> AsyncIterator[Ra
     import ray
     from ray.serve import context as serve_context
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
-            patch.delenv(name, raising=False)
+    # To connect sets variables of Ray, such as the path of the token, which the next cluster must not get.
+    with patch.dict(os.environ, clean_environment(), clear=True):
         engine = RayEngine(lambda: cluster.open_transport(settings), start_s=START_S, **arguments)
         await engine.start()
         try:
