@@ -1,15 +1,26 @@
-"""Settings, read once at start from environment variables with the prefix ``TENORA_``."""
+"""Settings, read once at start from variables with the prefix ``TENORA_``, and from files that they name."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.settings_files import CONFIG_FILE, SUFFIX, SettingsFiles, hide_file_names
 
 
 class EngineSettings(BaseModel):
@@ -221,6 +232,75 @@ class BatchSettings(BaseModel):
         return self
 
 
+class RaySettings(BaseModel):
+    """Engine replicas on Ray Serve (``TENORA_RAY__*``); they need the extra ``ray``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str | None = Field(
+        None,
+        pattern=r"^(local|[^\s/:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5})$",
+        description="Ray cluster whose engine replicas this server uses, as host:port; local: the cluster that `tenora "
+        "engines up` started on this HOME; default: no replicas, the engine runs in the server's process",
+    )
+    host: str = Field(
+        "127.0.0.2",
+        description="Address of this machine in the cluster that `tenora engines up` starts. Ray replaces 127.0.0.1 by "
+        "the address of a network card, so the default is another loopback address.",
+    )
+    port: int = Field(0, ge=0, le=65535, description="Port of that cluster; 0: a free port")
+    min_replicas: int = Field(
+        1,
+        ge=0,
+        le=1000,
+        description="Minimum number of engine replicas; 0: idle replicas end, and the next request starts one",
+    )
+    max_replicas: int = Field(1, ge=1, le=1000, description="Maximum number of engine replicas")
+    cpus: float = Field(1, ge=0, description="CPU cores that Ray reserves for each replica")
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs of each replica; default: tensor_parallel_size with vLLM's GPU build, 0 with its CPU build",
+    )
+    target_requests: float = Field(
+        32, gt=0, description="Requests of one replica above which replicas are added, up to the maximum"
+    )
+    upscale_delay_s: float = Field(10, ge=0, description="Seconds of higher load before replicas are added")
+    downscale_delay_s: float = Field(600, ge=0, description="Seconds of lower load before replicas are removed")
+    pin_copies: int = Field(
+        1, ge=1, le=1000, description="Minimum number of replicas that requests of a pinned version are spread over"
+    )
+    start_seconds: float = Field(
+        600,
+        gt=0,
+        description="Maximum time that a server and `tenora engines up` wait for the first replica, in seconds",
+    )
+    database_url: str | None = Field(
+        None,
+        description="URL of the registry for engine replicas, with the role of `tenora server database-role`; default: "
+        "TENORA_DATABASE_URL",
+    )
+    expected_start_s: float = Field(
+        60,
+        gt=0,
+        description="Expected time until a replica that is started answers, in seconds; used until a server has "
+        "measured it. Requests with a shorter deadline are refused at once while no replica is ready.",
+    )
+    plaintext: bool = Field(
+        False,
+        description="Allow a cluster without TLS on an address other than loopback. Prompts and answers then cross the "
+        "network unencrypted.",
+    )
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas is {self.min_replicas}; it must be at most max_replicas, {self.max_replicas}"
+            )
+        return self
+
+
 class LogSettings(BaseModel):
     """Log output on stderr (``TENORA_LOG__*``)."""
 
@@ -329,6 +409,11 @@ class Settings(BaseSettings):
     metrics_key_required: bool = Field(
         True, description="Require a platform key with the scope metrics or admin for /metrics"
     )
+    metrics_residency: bool = Field(
+        False,
+        description="Show in /metrics which versions are loaded, for routers such as llm-d: vllm:lora_requests_info "
+        "and tenora_version_resident, with ids of versions as names. Only with metrics_key_required.",
+    )
     preload: tuple[str, ...] = Field(
         (),
         description='Versions to load before the server reports that it is ready, as JSON, e.g. ["tenant/adapter", '
@@ -362,7 +447,31 @@ class Settings(BaseSettings):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     imports: ImportSettings = Field(default_factory=ImportSettings)
     batch: BatchSettings = Field(default_factory=BatchSettings)
+    ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there are none
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one file for each secret replaces the folder
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment first, then the files that it names."""
+        secrets = secret_setting_names()
+        hide_file_names(env_settings, secrets)
+        inline = frozenset(name for name, field in _fields(Settings, PREFIX) if _is_secret(field.annotation))
+        return init_settings, env_settings, SettingsFiles(settings_cls, os.environ, secrets=secrets, inline=inline)
+
+    @field_validator("metrics_residency")
+    @classmethod
+    def _behind_a_key(cls, value: bool, info: ValidationInfo) -> bool:
+        # Tenants could watch each other's requests.
+        if value and not info.data.get("metrics_key_required", True):
+            raise ValueError("It needs TENORA_METRICS_KEY_REQUIRED=true: else everyone sees which versions are used")
+        return value
 
 
 PREFIX = "TENORA_"
@@ -392,6 +501,11 @@ def setting_names() -> tuple[str, ...]:
     return tuple(sorted(name for name, _ in _fields(Settings, PREFIX)))
 
 
+def secret_setting_names() -> frozenset[str]:
+    """Return the variables of settings that may hold a secret. With the suffix ``_FILE`` each names a file instead."""
+    return _secret_names() - CLIENT_NAMES
+
+
 def may_hold_secret(name: str) -> bool:
     """Return whether this variable is a secret setting, a URL, which may hold a password, or a group with one of them.
 
@@ -414,7 +528,7 @@ def check_environment(environ: Mapping[str, str]) -> None:
         upper = name.upper()
         if not upper.startswith(PREFIX) or upper in CLIENT_NAMES or _is_setting(upper, settings):
             continue
-        nearest = difflib.get_close_matches(upper, [*settings, *CLIENT_NAMES], n=3, cutoff=0.6)
+        nearest = difflib.get_close_matches(upper, [*settings, CONFIG_FILE, *CLIENT_NAMES], n=3, cutoff=0.6)
         complaints.append(f"{name} is not a setting. {_advice(nearest)}")
     if complaints:
         raise UnknownSetting("\n".join(complaints))
@@ -434,7 +548,12 @@ def _is_service_link(name: str, value: str, settings: tuple[str, ...]) -> bool:
 
 def _is_setting(name: str, settings: tuple[str, ...]) -> bool:
     # A group may be one JSON value (TENORA_ENGINE), and a mapping may be set entry by entry (..._ARGS__KEY).
-    return name in settings or any(other.startswith(f"{name}__") for other in settings) or name.startswith(_MAPPINGS)
+    group = any(other.startswith(f"{name}__") for other in settings)
+    return name in settings or group or name.startswith(_MAPPINGS) or _names_file(name)
+
+
+def _names_file(name: str) -> bool:
+    return name == CONFIG_FILE or (name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in secret_setting_names())
 
 
 @cache

@@ -1,6 +1,6 @@
 """Make the environment in .venv from a pinned lock; a second run with nothing changed does nothing.
 
-    python3.11 deploy/install.py [--device cpu|gpu]
+    python3.11 deploy/install.py [--device cpu|gpu] [--ray]
 
 Standard library only. uv does the work; it reads nothing of pip's configuration, so pip's own index and
 find-links are handed to it. The CPU build of torch comes from those sources too, or, where they lack it,
@@ -8,9 +8,12 @@ from PyTorch's CPU index. Every file, uv's own included, must have a hash that i
 
 The lock of the CPU leaves out torchvision, torchaudio and torchcodec: plain registries have only CUDA builds
 of them, with which vLLM's CPU build cannot be imported.
+
+Ray is an extra, for engine replicas. An environment that has it keeps it in later runs without ``--ray``.
 """
 
 import argparse
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -24,22 +27,27 @@ TOOLS = ROOT / ".tools"
 VENV = ROOT / ".venv"
 STAMP = VENV / "tenora-stamp"
 UV = TOOLS / "bin" / "uv"
+WITH_RAY = "ray+"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the environment in .venv from a pinned lock.")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
-    device = parser.parse_args().device
+    parser.add_argument("--ray", action="store_true", help="add Ray, for engine replicas")
+    arguments = parser.parse_args()
+    device, ray = arguments.device, arguments.ray or has_ray()
     # In 3.11.0 any user of the machine can run code in a fork server (CVE-2022-42919).
     if not (3, 11, 1) <= sys.version_info < (3, 12):
         raise SystemExit(
             f"This is Python {sys.version.split()[0]}, but Tenora needs 3.11.1 or a later 3.11. "
             "Name one: make PYTHON=/path/to/python3.11"
         )
-    stamp = fingerprint(device)
+    stamp = fingerprint(device, ray=ray)
     if STAMP.exists() and STAMP.read_text() == stamp:
         return
+    if device == "cpu":
+        check_libnuma()
     environment = uv_environment(device)
     install_uv()
     uv(["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(VENV)], environment)
@@ -47,6 +55,8 @@ def main() -> None:
     if device == "cpu":
         install_torch(environment)
         requirements.append(str(LOCKS / "cpu-torch.txt"))
+    if ray:
+        requirements.append(str(LOCKS / "ray.txt"))
     sync(requirements, environment)
     editable = [word for folder in (CLIENT, ROOT) for word in ("-e", str(folder))]
     install = ["pip", "install", "--quiet", "--python", str(python()), "--no-deps", "--no-build-isolation", *editable]
@@ -56,14 +66,31 @@ def main() -> None:
     STAMP.write_text(stamp)
 
 
+def check_libnuma() -> None:
+    """End the installation if the library that vLLM's CPU build is linked to cannot be loaded."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise SystemExit(
+            f"vLLM's CPU build cannot load libnuma.so.1 ({error}). Install it with `apt-get install libnuma1` "
+            "or `dnf install numactl-libs`."
+        ) from None
+
+
 def python() -> Path:
     return VENV / "bin" / "python"
 
 
-def fingerprint(device: str) -> str:
+def has_ray() -> bool:
+    return STAMP.exists() and STAMP.read_text().startswith(WITH_RAY)
+
+
+def fingerprint(device: str, *, ray: bool = False) -> str:
     projects = [ROOT / "pyproject.toml", CLIENT / "pyproject.toml"]
     files = [Path(__file__), *projects, *sorted(LOCKS.glob("*.txt"))]
-    return device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    return (
+        (WITH_RAY if ray else "") + device + hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+    )
 
 
 def pip_configuration() -> dict[str, str]:

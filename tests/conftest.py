@@ -18,7 +18,7 @@ from tests.support.server_fixtures import keys, reference, server
 __all__ = ["keys", "reference", "server", "trained_demo"]
 
 #: Chapters that are slow as a whole.
-SLOW = {"clients", "console", "debian", "faults", "fuzz"}
+SLOW = {"clients", "console", "debian", "deploy", "faults", "fuzz"}
 #: Chapters whose tests start servers.
 SERVERS = {"clients", "console", "debian", "e2e", "engine", "isolation"}
 
@@ -29,6 +29,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No test may fail because a machine is slow. Other options of the active profile stay, as on CI.
 settings.register_profile("untimed", settings(deadline=None))
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = "engine of the fixture `server`: in its process, or two replicas of Ray"
+    parser.addoption("--engine", choices=("local", "ray"), default="local", help=help_text)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

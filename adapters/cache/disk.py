@@ -125,6 +125,12 @@ class DiskCache:
         """Limit of bytes kept."""
         return self._room.budget
 
+    @property
+    def digests(self) -> frozenset[str]:
+        """Digests of the versions whose bytes are here, verified or not."""
+        entries = self._entries.values()
+        return frozenset(entry.digest for entry in entries if entry.has_room and not (entry.preparing or entry.dropped))
+
     def has(self, key: VersionKey) -> bool:
         """Return whether a lease would find verified bytes here."""
         entry = self._entries.get(key.digest)

@@ -25,9 +25,9 @@ Shown = Annotated[
     dependencies=[Depends(require(Scope.ADMIN))],
 )
 async def get_engine(gateway: GatewayDep, limit: Shown = DEFAULT_SHOWN) -> EngineOut:
-    """Each server has its own engine. The answer also lists all servers on the same registry."""
-    view, peers = await gateway.engine_view.whole(limit), await gateway.nodes.peers()
-    return EngineOut.of(view, gateway.limits.accounts.health, peers)
+    """A server with engine replicas shows their sum. `nodes` has all servers and replicas on this registry."""
+    view, nodes = await gateway.engine_view.whole(limit), await gateway.node_view.nodes(limit)
+    return EngineOut.of(view, gateway.limits.accounts.health, nodes)
 
 
 @router.get("/v1/engine", summary="Show where the tenant's adapters are loaded, and its requests", responses=answers())

@@ -6,10 +6,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.domain.node_snapshots import NodeSnapshot
 from app.engine.status import EngineStatus, KernelChecks, TenantQueue, Tier, TierStats
 from app.services.limits.accounts import Health
 from app.services.operations.engine_view import EngineView, OwnVersion, OwnView, ShownVersion
-from app.services.operations.nodes import Peer
+from app.services.operations.node_view import NamedPlacement, NodeOverview
 from app.services.operations.recent_loads import LoadTimes
 
 Place = Literal["slot", "host", "disk", "loading"]
@@ -98,6 +99,7 @@ class TenantQueueOut(BaseModel):
 
 
 class LoadedVersionOut(BaseModel):
+    id: int = Field(description="Id of the version, by which metrics of residency name it")
     name: str = Field(description="`tenant/adapter@number`")
     tier: Place = Field(description=_PLACE)
     pinned: bool
@@ -112,6 +114,7 @@ class LoadedVersionOut(BaseModel):
     def of(cls, shown: ShownVersion) -> Self:
         residency = shown.residency
         return cls(
+            id=residency.version_id,
             name=shown.name if shown.tenant is None else f"{shown.tenant}/{shown.name}",
             tier=residency.tier,
             pinned=shown.pinned,
@@ -139,6 +142,54 @@ class LimitCountingOut(BaseModel):
     uncounted: int = Field(description="Requests that this server admitted while limits could not be counted")
 
 
+class PlacedVersionOut(BaseModel):
+    name: str = Field(description="`tenant/adapter@number`")
+    tier: Literal["slot", "loading"]
+    running: int
+    waiting: int
+
+
+class NodeEngineOut(BaseModel):
+    """State of a node's engine at its last heartbeat."""
+
+    age_s: float = Field(description="Age of this state in seconds. A node writes it every 5 s.")
+    state: str
+    device: str
+    restarts: int
+    hangs: int
+    slots: EngineSlotsOut
+    running: int
+    waiting: int
+    loads: int = Field(description="Adapters copied into a slot since the engine's start")
+    host_used_bytes: int
+    disk_used_bytes: int
+    versions: list[PlacedVersionOut] = Field(description="Versions in slots, those with requests first")
+    more_versions: int = Field(description="Number of further versions in slots")
+
+    @classmethod
+    def of(cls, snapshot: NodeSnapshot, age_s: float, versions: Sequence[NamedPlacement]) -> Self:
+        return cls(
+            age_s=age_s,
+            state=snapshot.state,
+            device=snapshot.device,
+            restarts=snapshot.restarts,
+            hangs=snapshot.hangs,
+            slots=EngineSlotsOut(total=snapshot.slots, used=snapshot.slots_used, pinned=snapshot.pinned),
+            running=snapshot.running,
+            waiting=snapshot.waiting,
+            loads=snapshot.loads,
+            host_used_bytes=snapshot.host_used_bytes,
+            disk_used_bytes=snapshot.disk_used_bytes,
+            versions=[
+                PlacedVersionOut(
+                    name=named.name, tier=named.placed.tier, running=named.placed.running, waiting=named.placed.waiting
+                )
+                for named in versions
+            ],
+            more_versions=snapshot.more_versions + len(snapshot.versions) - len(versions),
+        )
+
+
 class ServerOut(BaseModel):
     id: str = Field(description="Id of the node, from its HOME")
     name: str
@@ -149,11 +200,23 @@ class ServerOut(BaseModel):
         description="Clock of the node minus clock of this server, in seconds; null: unknown"
     )
     clock_apart: bool = Field(description="Whether the clocks differ by more than 5 s")
+    role: Literal["server", "gateway", "replica"] | None = Field(
+        description="`server`: with an engine in its process; `gateway`: its engines are replicas; `replica`: an "
+        "engine replica; null: a node of a release that does not report it"
+    )
+    engine: NodeEngineOut | None = Field(
+        description="Null for a gateway, a node that has just started, and a node of an earlier release"
+    )
 
     @classmethod
-    def of(cls, peer: Peer) -> Self:
-        node = peer.node
+    def of(cls, shown: NodeOverview) -> Self:
+        peer, node, state = shown.peer, shown.peer.node, shown.peer.state
+        engine = None
+        if state.snapshot is not None and peer.snapshot_age_s is not None:
+            engine = NodeEngineOut.of(state.snapshot, peer.snapshot_age_s, shown.versions)
         return cls(
+            role=None if state.role is None else state.role.value,
+            engine=engine,
             id=node.id,
             name=node.name,
             alive=peer.alive,
@@ -162,6 +225,23 @@ class ServerOut(BaseModel):
             clock_ahead_s=peer.clock_ahead_s,
             clock_apart=peer.clock_apart,
         )
+
+
+class ReplicaOut(BaseModel):
+    """An engine replica as this server sees it, and this server's requests there since it joined."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    node: str = Field(description="Id of its node")
+    state: str
+    slots: int
+    slots_used: int
+    running: int = Field(description="Requests of all servers in its engine")
+    waiting: int
+    loads: int = Field(description="Adapters copied into a slot since its engine's start")
+    requests: int = Field(description="Requests that this server sent to it")
+    retries: int = Field(description="Requests of these that another replica had lost before")
+    lost: int = Field(description="Requests of this server that it lost")
 
 
 class KernelChecksOut(BaseModel):
@@ -176,7 +256,7 @@ class KernelChecksOut(BaseModel):
 
 
 class EngineOut(BaseModel):
-    node: str = Field(description="Server that answers. Each server has its own engine.")
+    node: str = Field(description="Server that answers. Without replicas, each server has its own engine.")
     state: str
     restarts: int = Field(description="Restarts after crashes and hangs, since the server's start")
     hangs: int = Field(description="Number of times that the engine was killed because it no longer answered")
@@ -188,10 +268,13 @@ class EngineOut(BaseModel):
     tenants: TenantQueuesOut
     versions: LoadedVersionsOut
     limits: LimitCountingOut
-    nodes: list[ServerOut] = Field(description="All servers on this registry")
+    replicas: list[ReplicaOut] = Field(
+        description="Engine replicas that this server sends requests to; empty with an engine in its process"
+    )
+    nodes: list[ServerOut] = Field(description="All servers and engine replicas on this registry")
 
     @classmethod
-    def of(cls, view: EngineView, health: Health, peers: Sequence[Peer]) -> Self:
+    def of(cls, view: EngineView, health: Health, nodes: Sequence[NodeOverview]) -> Self:
         status = view.status
         tenants = [TenantQueueOut.of(queue) for queue in view.tenants]
         versions = [LoadedVersionOut.of(shown) for shown in view.versions]
@@ -208,7 +291,8 @@ class EngineOut(BaseModel):
             tenants=TenantQueuesOut(total=view.total_tenants, data=tenants),
             versions=LoadedVersionsOut(total=view.total_versions, data=versions),
             limits=LimitCountingOut(available=health.available, uncounted=health.uncounted),
-            nodes=[ServerOut.of(peer) for peer in peers],
+            replicas=[ReplicaOut.model_validate(replica) for replica in view.replicas],
+            nodes=[ServerOut.of(node) for node in nodes],
         )
 
 

@@ -79,6 +79,20 @@ def guardrails(
 
 
 @app.command()
+def gateway(
+    quick: Quick = False,
+    out: Out = None,
+    base: Base = None,
+) -> None:
+    """Compare an engine replica of Ray Serve with the engine in the server's process: one warm adapter."""
+    from app.lab.bench.gateway_overhead import run
+
+    with _measuring():
+        path = run(home() / "bench", out=out, quick=quick, console=stderr(), base=base)
+    note(f"The result is in {path}.")
+
+
+@app.command()
 def adapters(
     n: Counts = "1,8,32,200",
     alpha: Alphas = "0.3,1",
@@ -229,6 +243,78 @@ def batch(
     note(f"The result is in {path} and {path.with_suffix('.png').name}.")
 
 
+@app.command()
+def routing(
+    replicas: Annotated[int, typer.Option(min=1, help="Number of engine replicas")] = 8,
+    gateways: Annotated[
+        int, typer.Option(min=1, help="Number of gateways, each with its own view of the replicas")
+    ] = 1,
+    slots: Annotated[int, typer.Option(min=1, help="LoRA slots of a replica")] = 16,
+    adapters: Annotated[int, typer.Option(min=1, help="Number of adapters")] = 400,
+    load: Annotated[
+        float, typer.Option(min=1, help="Request rate in percent of the fleet's capacity with one adapter")
+    ] = 30,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds in which the requests arrive")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with other requests")] = 5,
+    traces: Annotated[str, typer.Option(help="Traces, separated by commas")] = "zipf,diurnal,flash crowd,mmpp",
+    policies: Annotated[
+        str, typer.Option(help="Policies, separated by commas")
+    ] = "tenora,round robin,least loaded,power of two,llm-d",
+    seed: Annotated[int, typer.Option(help="Seed of requests and policies")] = 2026,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Compare routing policies of a simulated fleet: adapter loads and first tokens over four traces of arrivals."""
+    from app.lab.bench.routing import Options, run
+
+    try:
+        options = Options(
+            replicas=replicas,
+            gateways=gateways,
+            slots=slots,
+            adapters=adapters,
+            load=load,
+            seconds=seconds,
+            rounds=rounds,
+            seed=seed,
+            traces=tuple(traces.split(",")),
+            policies=tuple(policies.split(",")),
+        )
+    except ValueError as error:
+        fail(str(error), USAGE)
+    path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr())
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
+
+
+@app.command(name="routing-replicas")
+def routing_replicas(
+    replicas: Annotated[int, typer.Option(min=1, help="Number of engine replicas")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="LoRA slots of a replica")] = 4,
+    adapters: Annotated[int, typer.Option(min=1, help="Number of adapters")] = 16,
+    requests: Annotated[int, typer.Option(min=1, help="Measured requests of each rule, trace and round")] = 400,
+    clients: Annotated[int, typer.Option(min=1, help="Requests in flight")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with other requests")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of adapters and requests")] = 2026,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Compare routing rules on real engine replicas of this machine: the share of requests that wait for no load."""
+    from app.lab.bench.routing_replicas import Options, run
+
+    options = Options(
+        replicas=replicas,
+        slots=slots,
+        adapters=adapters,
+        requests=requests,
+        clients=clients,
+        rounds=rounds,
+        seed=seed,
+    )
+    with _measuring():
+        path = run(home() / "bench", options.quick() if quick else options, out=out, console=stderr())
+    note(f"The result is in {path} and {path.with_suffix('.png').name}.")
+
+
 @app.command(context_settings=_PASS_THROUGH, add_help_option=False)
 def registry(context: typer.Context) -> None:
     """Measure the cost of resolving a key and an adapter name in a large registry."""
@@ -262,6 +348,7 @@ def decisions() -> None:
 @contextmanager
 def _measuring() -> Iterator[None]:
     """End the command with the reason of a failed measurement. Its servers end with it in every case."""
+    from app.domain.errors import EngineUnavailable
     from app.lab.bench.servers import ServerFailed
     from app.lab.bench.wire import LoadError
 
@@ -271,7 +358,7 @@ def _measuring() -> Iterator[None]:
     signal.signal(signal.SIGTERM, _end)
     try:
         yield
-    except (LoadError, ServerFailed, Refused, httpx.HTTPError) as error:
+    except (EngineUnavailable, LoadError, ServerFailed, Refused, httpx.HTTPError) as error:
         fail(str(error))
 
 

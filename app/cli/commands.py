@@ -11,6 +11,12 @@ _SERVER = (
     Command("init", "Set up HOME and the database, and print the first platform key once.", "app.cli.setup:init"),
     Command("serve", "Serve until SIGINT or SIGTERM.", "app.cli.serve:serve"),
     Command("migrate", "Upgrade the database's schema to this release.", "app.cli.setup:migrate"),
+    Command("drain", "Ship the usage records in HOME to the database.", "app.cli.drain:drain"),
+    Command(
+        "database-role",
+        "Print or apply the rights of the database role of engine replicas.",
+        "app.cli.database_role:database_role",
+    ),
     Command("gc", "Remove blobs and uploads that no version needs, and expired rows.", "app.cli.gc:gc"),
     Command(
         "plan",
@@ -22,13 +28,17 @@ _SERVER = (
     Command("bench", "Measure Tenora on this machine.", "app.cli.bench:app"),
 )
 
+#: Commands that never had an earlier name.
+_NEW = {"database-role", "drain"}
+
 #: The earlier names of the server's commands stay as hidden aliases.
 COMMANDS = (
     Command("server", "Run a server, set it up and maintain it.", commands=_SERVER),
+    Command("engines", "Engine replicas on Ray Serve, behind any number of servers.", "app.cli.engines:app"),
     Command(
         "verify",
         "Compare a version's answers on the running engine with transformers and PEFT.",
         "app.cli.verify:verify",
     ),
-    *(replace(command, hidden=True) for command in _SERVER),
+    *(replace(command, hidden=True) for command in _SERVER if command.name not in _NEW),
 )

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app.settings import PREFIX, Settings, UnknownSetting, check_environment, may_hold_secret, setting_names
+from app.settings_files import SettingsFileError
 from tenora_client.cli.output import USAGE, fail
 
 
@@ -19,7 +20,7 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         check_environment(os.environ)
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
-    except UnknownSetting as error:
+    except (UnknownSetting, SettingsFileError) as error:
         fail(str(error), USAGE)
     except ValidationError as error:
         fail("\n".join(_complaint(detail) for detail in error.errors(include_url=False)), USAGE)

@@ -17,12 +17,14 @@ from app.engine.vllm.patches.ledger import switched_off
 from app.engine.vllm.requirements import check_libraries
 from app.observability.logs import chosen_format, log_config, shared_with_vllm
 from app.observability.stderr_redirect import redirected_stderr
+from app.ray.library import require_ray
 from app.settings import Settings
 from app.support.home import exclusive
 from tenora_client.cli.output import fail
 
 if TYPE_CHECKING:
     from app.cli.server import Server
+    from app.engine.port import Engine
     from app.wiring.gateway import Gateway
 
 #: Seconds. Longer than the 60 s of common load balancers, so that the balancer closes idle connections first.
@@ -47,8 +49,11 @@ def serve(
         if asked == "json":
             _redirect(stack, form)
         with report_failures():
-            check_libraries()
-            switched_off(settings.engine.patches)  # raises, as it will in the engine's slow start
+            if settings.ray.address is None:
+                check_libraries()
+                switched_off(settings.engine.patches)  # raises, as it will in the engine's slow start
+            else:
+                require_ray()
         listener = stack.enter_context(closing(_listen(settings)))
         with report_failures():
             stack.enter_context(exclusive(settings.home))
@@ -159,9 +164,10 @@ def _server(settings: Settings, addresses: tuple[str, ...]) -> "Server":
     with report_failures():
         # vLLM reads these variables at import.
         os.environ.update(shared_with_vllm(logging, settings.home, os.environ))
-    from app.engine.vllm.worker.fork_server import start_ahead
+    if settings.ray.address is None:
+        from app.engine.vllm.worker.fork_server import start_ahead
 
-    start_ahead()
+        start_ahead()
     # Restore the default handler: some imported modules swallow KeyboardInterrupt. Nothing needs a cleanup yet.
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     import uvicorn
@@ -171,7 +177,7 @@ def _server(settings: Settings, addresses: tuple[str, ...]) -> "Server":
     from app.main import create_app
 
     signal.signal(signal.SIGINT, on_interrupt)
-    app = create_app(settings)
+    app = create_app(settings, engine=_engine(settings))
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -187,6 +193,24 @@ def _server(settings: Settings, addresses: tuple[str, ...]) -> "Server":
     allow_files(settings.limits)
     announce = partial(_announce, addresses=addresses, form=chosen_format(settings.log))
     return Server(config, app, drain_s=settings.drain_seconds, grace_s=settings.grace_seconds, announce=announce)
+
+
+def _engine(settings: Settings) -> "Engine | None":
+    """Return the engine replicas, if the settings name a cluster; None for an engine in this process."""
+    if settings.ray.address is None:
+        return None
+    from app.ray.cluster import open_transport
+    from app.ray.engine import RayEngine
+    from app.scheduling.admission_request import Bounds
+
+    ray, queue = settings.ray, settings.queue
+    return RayEngine(
+        partial(open_transport, settings),
+        start_s=ray.start_seconds,
+        pin_copies=ray.pin_copies,
+        bounds=Bounds(requests=queue.requests, tenant_requests=queue.tenant_requests, seconds=queue.seconds),
+        expected_start_s=ray.expected_start_s,
+    )
 
 
 async def _announce(gateway: "Gateway", *, addresses: tuple[str, ...], form: Literal["json", "text"]) -> None:

@@ -23,7 +23,8 @@ from app.database.troubles import Cause, cause_of, unavailable
 from app.database.urls import SQLITE_BUSY_MS, parse_url, place
 from app.domain.errors import RegistryUnavailable
 
-_ROOT = Path(__file__).resolve().parents[2]
+#: The package ``migrations``, next to this one in a checkout and in an installed wheel.
+_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 # Key of the advisory lock, unique in this database.
 _ADVISORY_LOCK = 7_305_790_114
@@ -33,7 +34,11 @@ _OLDEST = "oldest_revision"
 
 
 def alembic_config() -> Config:
-    return Config(_ROOT / "alembic.ini")
+    config = Config()
+    # Alembic expands % signs.
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
 
 
 def head_revision() -> str | None:

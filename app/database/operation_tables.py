@@ -136,6 +136,12 @@ nodes = Table(
     Column("started_at", UtcDateTime, nullable=False),
     Column("seen_at", UtcDateTime, nullable=False),
     Column("clock_offset_s", Float),
+    # Null for a node of a release that wrote none of them.
+    Column("role", String(16)),
+    Column("base_digest", String(64)),
+    Column("slots", Integer),
+    Column("snapshot", JSON(none_as_null=True)),
+    Column("snapshot_at", UtcDateTime),
 )
 
 deletions = Table(

@@ -6,6 +6,13 @@ from typing import Literal
 
 
 class EngineState(StrEnum):
+    """State of an engine, or of the engine replicas together.
+
+    Attributes:
+        ASLEEP: no replica runs, because none was needed. The next request starts one, and waits for it.
+    """
+
+    ASLEEP = "asleep"
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
@@ -27,6 +34,7 @@ class VersionResidency:
         bytes: size in host memory; 0 if it is not there.
         oldest_wait_s: seconds that its first waiting request has waited; 0 if none waits.
         draining: whether it must give its slot to an older waiting request, so that it admits no more requests.
+        digest: its content digest; empty if it is unknown.
     """
 
     version_id: int
@@ -37,6 +45,7 @@ class VersionResidency:
     bytes: int
     oldest_wait_s: float
     draining: bool
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ class EngineStatus:
         hangs: engines killed because they no longer answered.
         device: name of the engine's device, such as ``cpu``; empty if it is unknown.
         kv_tokens: tokens that fit in the KV cache; 0 until the engine has started.
+        queued_tokens: expected weighted tokens of the waiting requests.
+        tokens_per_s: service rate under load in weighted tokens; None if too little was measured.
     """
 
     state: EngineState
@@ -116,11 +127,44 @@ class EngineStatus:
     kernels: KernelChecks = KernelChecks()
     device: str = ""
     kv_tokens: int = 0
+    queued_tokens: float = 0.0
+    tokens_per_s: float | None = None
+
+    @property
+    def loads(self) -> int:
+        """Return the adapters that were copied into a slot since the engine's start."""
+        return sum(tier.misses for tier in self.tiers if tier.tier == "slot")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """State of one engine replica of a fleet, and what this gateway has sent to it.
+
+    Attributes:
+        node: id of its node.
+        loads: adapters that were copied into a slot since its engine's start.
+        requests: requests of this gateway that reached it.
+        retries: requests of these that another replica had lost before.
+        lost: requests of this gateway that it lost.
+    """
+
+    node: str
+    state: EngineState
+    slots: int
+    slots_used: int
+    running: int
+    waiting: int
+    loads: int
+    requests: int = 0
+    retries: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
     """Status with every version in host memory, in a slot or in demand, and every tenant in the queue.
+
+    A report of a fleet also has each of its replicas.
 
     The lists block the event loop longer than a periodic job may: see
     docs/decisions/0042-calls-that-bring-their-outcome.md.
@@ -129,3 +173,4 @@ class StatusReport:
     status: EngineStatus
     versions: tuple[VersionResidency, ...]
     tenants: tuple[TenantQueue, ...]
+    replicas: tuple[ReplicaStatus, ...] = ()

@@ -88,6 +88,27 @@ class Admission:
         """Number of waiting requests, with their first sequence or a later one."""
         return len(self._requests) - self._running
 
+    @property
+    def queued_tokens(self) -> float:
+        """Expected weighted tokens of the waiting requests."""
+        return self._counters.backlog()
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Service rate under load, in weighted tokens; None if too little was measured."""
+        return self._served.per_second
+
+    def resize(self, window: int, now: float) -> tuple[str, ...]:
+        """Change the number of sequences that may run at once. Running ones go on; with 0, no further one is admitted.
+
+        Use it without preemption (``aside`` 0).
+
+        Returns:
+            Names of the sequences that may run now.
+        """
+        self._window.resize(window)
+        return self._advance_later(now)
+
     def start_tag(self, name: str) -> float:
         """Return the start tag of a running sequence.
 

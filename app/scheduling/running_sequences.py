@@ -41,6 +41,11 @@ class RunningSequences:
         #: Preemption thresholds of the sequences in flight.
         self._thresholds: SortedList[float] = SortedList()
 
+    def resize(self, places: int) -> None:
+        """Change the number of places. Firsts keep their part of the first size."""
+        self.free += places - self.places
+        self.places = places
+
     def room(self, counter: float) -> int:
         """Return the number of places that a request with this counter may take.
 

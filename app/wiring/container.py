@@ -7,6 +7,7 @@ Objects that live as long as one request are created where they are used:
 - an adapter's lease inside the engine.
 """
 
+from app.domain.node_snapshots import NodeRole
 from app.engine.port import Engine
 from app.settings import Settings
 from app.wiring.engine_node import EngineNode
@@ -28,7 +29,8 @@ class Container:
 
     def __init__(self, settings: Settings, *, engine: Engine | None = None) -> None:
         self.resources = Resources(settings)
-        self.node = node = EngineNode(self.resources, engine=engine)
+        role = NodeRole.SERVER if settings.ray.address is None else NodeRole.GATEWAY
+        self.node = node = EngineNode(self.resources, engine=engine, role=role)
         self.gateway = Gateway(
             self.resources,
             engine=node.engine,

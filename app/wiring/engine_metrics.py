@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, generate_latest
@@ -21,7 +21,7 @@ from adapters.cache import DiskCache
 from app.domain.errors import ROWS
 from app.domain.usage import UsageRecord
 from app.engine.port import EngineEvent, Status
-from app.engine.status import EngineState, EngineStatus, KernelChecks, StatusReport
+from app.engine.status import EngineState, EngineStatus, KernelChecks, ReplicaStatus, StatusReport
 from app.services.limits.accounts import Health
 from app.services.serving.adapter_traffic import Share, Traffic
 
@@ -172,8 +172,8 @@ class _Parts(Collector):
         yield _gauge("tenora_engine_requests_running", "Requests in the engine", engine.running)
         yield _gauge("tenora_engine_requests_waiting", "Requests that wait to enter the engine", engine.waiting)
         yield _gauge("tenora_engine_adapters_resident", "Adapters in the engine's memory", engine.slots_used)
-        ready = engine.state is EngineState.READY
-        yield _gauge("tenora_engine_up", "1 if the engine runs, else 0", ready)
+        ready = engine.state in {EngineState.READY, EngineState.ASLEEP}
+        yield _gauge("tenora_engine_up", "1 if the engine runs, or starts with the next request; else 0", ready)
         yield CounterMetricFamily("tenora_engine_restarts", "Restarts of a dead engine", engine.restarts)
         yield CounterMetricFamily("tenora_engine_hangs", "Engines killed because they did not answer", engine.hangs)
         yield from _kernels(engine.kernels)
@@ -183,6 +183,8 @@ class _Parts(Collector):
         yield _gauge("tenora_process_tasks", "Tasks in this process's event loop", self._now.tasks)
         yield from _places(self._now.report)
         yield from _tiers(engine)
+        if self._now.report.replicas:
+            yield from _replicas(self._now.report.replicas)
         if limits := self._now.limits:
             yield _gauge("tenora_limits_available", "1 if limits can be counted, else 0", limits.available)
             text = "Requests admitted while limits could not be counted"
@@ -235,6 +237,30 @@ def _tiers(engine: EngineStatus) -> Iterable[Metric]:
     yield _gauges("tenora_tier_limit_bytes", "Maximum size of a tier", "tier", limits)
 
 
+def _replicas(replicas: tuple[ReplicaStatus, ...]) -> Iterable[Metric]:
+    """Yield metrics of the engine replicas of now, by node. A replica that has left has none."""
+    gauges: dict[str, tuple[str, Callable[[ReplicaStatus], float]]] = {
+        "up": ("1 if the replica's engine runs, else 0", lambda one: one.state is EngineState.READY),
+        "slots": ("LoRA slots of the replica", lambda one: one.slots),
+        "slots_used": ("LoRA slots of the replica that hold an adapter", lambda one: one.slots_used),
+        "requests_running": ("Requests of all servers in the replica's engine", lambda one: one.running),
+        "requests_waiting": ("Requests of all servers in the replica's queue", lambda one: one.waiting),
+    }
+    for name, (text, value) in gauges.items():
+        yield _gauges(f"tenora_replica_{name}", text, "node", {one.node: value(one) for one in replicas})
+    counters: dict[str, tuple[str, Callable[[ReplicaStatus], float]]] = {
+        "loads": ("Adapters copied into a slot of the replica since its engine's start", lambda one: one.loads),
+        "requests": ("Requests that this server sent to the replica", lambda one: one.requests),
+        "retries": ("Requests of these that another replica had lost before", lambda one: one.retries),
+        "lost": ("Requests of this server that the replica lost", lambda one: one.lost),
+    }
+    for name, (text, value) in counters.items():
+        family = CounterMetricFamily(f"tenora_replica_{name}", text, labels=("node",))
+        for one in replicas:
+            family.add_metric((one.node,), value(one))
+        yield family
+
+
 def _adapters(report: StatusReport, shares: tuple[Share, ...]) -> Iterable[Metric]:
     """Yield gauges of the adapters with the most requests, and of ``other``, the sum of the rest."""
     names = {share.version_id: share.name for share in shares}
@@ -254,7 +280,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value)
 
 
-def _gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=(label,))
     for value, number in values.items():
         family.add_metric((value,), number)

@@ -43,9 +43,11 @@ from app.services.files.uploads import FileUploadService
 from app.services.limits.service import LimitService
 from app.services.operations.engine_view import EngineViewService
 from app.services.operations.events import EventFeed
+from app.services.operations.node_view import NodeViewService
 from app.services.operations.nodes import NodeService
 from app.services.operations.readiness import Readiness
 from app.services.operations.server_facts import ServerFactsService
+from app.services.placement.fleet_pins import FleetRoom
 from app.services.placement.pins import PinService
 from app.services.placement.prefetch.prefetching import Prefetcher
 from app.services.prompts.base_template import BaseTemplate
@@ -81,6 +83,7 @@ from app.support.spool import Spool
 from app.wiring.engine_metrics import Metrics
 from app.wiring.limit_accounts import limit_service
 from app.wiring.node import node_name
+from app.wiring.residency_metrics import ResidencyMetrics
 from app.wiring.resources import Resources
 
 #: Seconds for which a server holds a batch whose files it writes, after each of its steps.
@@ -125,6 +128,8 @@ class Gateway:
         # Only holders of a platform key may learn which adapters get requests.
         shown = self._traffic if settings.metrics_key_required else None
         self.metrics = Metrics(engine, cache, shown)
+        if settings.metrics_residency:
+            self.metrics.add(ResidencyMetrics(engine).now)
         self.engine_view = EngineViewService(self.database, engine, node=node_name())
         limits = settings.limits
         self.spool = Spool(settings.home / "spool", places=limits.uploads, patience_s=limits.upload_idle_seconds)
@@ -426,12 +431,14 @@ class Gateway:
 
     @cached_property
     def pins(self) -> PinService:
+        ray = self.settings.ray
         return PinService(
             self.database,
             self._engine,
             self._preloads,
             base_digest=self.base.digest,
             lora_head=self.settings.engine.lora_head,
+            fleet=FleetRoom(self.base.digest, copies=ray.pin_copies) if ray.address else None,
         )
 
     # Operations.
@@ -441,6 +448,10 @@ class Gateway:
         return ServerFactsService(
             self.settings, self.base, self.database, self.store, self._engine, chats=self.prompts.serves_base
         )
+
+    @cached_property
+    def node_view(self) -> NodeViewService:
+        return NodeViewService(self.database, self.nodes)
 
     @cached_property
     def events(self) -> EventFeed:

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from adapters.errors import BlobNotFound, DiskFull, StoreUnavailable
 from app.domain.errors import RegistryUnavailable
 from app.engine.port import Engine
-from app.services.operations.store_owner import StoreOwner
 from app.settings import Settings
 from app.wiring.container import Container
 from app.wiring.engine_node import EngineNode
@@ -43,7 +42,7 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         started.push_async_callback(resources.database.close)
         await resources.database.check()
         await gateway.open_peppers()
-        await _check_store(resources.store_owner)
+        await _check_store(resources.store_owner.ensure)
         await _open_folders(gateway, started)
         await _join(node, started)
         await _open_accounts(gateway, started)
@@ -59,7 +58,28 @@ async def running(settings: Settings, engine: Engine | None) -> AsyncGenerator[C
         yield container
 
 
-async def _check_store(owner: StoreOwner) -> None:
+@asynccontextmanager
+async def running_node(node: EngineNode) -> AsyncGenerator[None]:
+    """Start an engine node without a gateway, and stop it in reverse order.
+
+    Raises: as :func:`running`, except the errors of peppers.
+    """
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tenora"))
+    resources = node.resources
+    async with AsyncExitStack() as started:
+        started.push_async_callback(resources.database.close)
+        await resources.database.check()
+        # A gateway claims a new store, so that a replica's database role needs fewer rights.
+        await _check_store(resources.store_owner.verify)
+        await _join(node, started)
+        await _start_engine(node, started)
+        for job in node_jobs(node):
+            started.push_async_callback(job.stop)
+            job.start()
+        yield
+
+
+async def _check_store(check: Callable[[], Awaitable[None]]) -> None:
     """Check that the store belongs to this registry.
 
     If the store does not answer, only a warning is logged. The check is repeated for readiness, and before anything is
@@ -69,7 +89,7 @@ async def _check_store(owner: StoreOwner) -> None:
         ForeignStore: the store belongs to another registry.
     """
     try:
-        await owner.ensure()
+        await check()
     except (StoreUnavailable, DiskFull, BlobNotFound) as error:
         logger.warning("The owner of the store could not be checked: %s", error)
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from tenora_client._async.client import AsyncClient

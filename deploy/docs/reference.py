@@ -26,8 +26,10 @@ from app.domain.errors import ROWS, Row
 from app.engine.vllm.patches.ledger import LEDGER
 from app.services.bodies import field_table
 from app.services.bodies.field_table import FieldTable, Supported
-from app.settings import PREFIX, Settings
+from app.settings import PREFIX, Settings, secret_setting_names
+from app.settings_files import SUFFIX
 from deploy.client.methods import methods as client_methods
+from deploy.docs.remedies import REMEDIES
 from tenora_client.cli.plugins import subcommands
 from tenora_client.cli.root import app as cli
 
@@ -97,6 +99,11 @@ def settings() -> str:
     """Return one table for each group of settings."""
     groups: list[tuple[str, str, type[BaseModel]]] = [("General", PREFIX, Settings), *_groups(Settings)]
     return "\n".join(_settings_group(*group) for group in groups)
+
+
+def secret_files() -> str:
+    """Return the list of variables that name files of secrets."""
+    return "".join(f"- `{name}{SUFFIX}`\n" for name in sorted(secret_setting_names()))
 
 
 def _groups(model: type[BaseModel]) -> Iterator[tuple[str, str, type[BaseModel]]]:
@@ -213,6 +220,18 @@ def _other_errors() -> set[tuple[int, str, str, str]]:
     return {(row.status, row.code, row.type, meaning) for row, meaning in meanings.items()}
 
 
+def remedies() -> str:
+    """Return the table of first steps after each error code, in the order of the codes' names."""
+    statuses: dict[str, set[int]] = {}
+    for row in [*ROWS.values(), *(Row(status, kind, code) for status, code, kind, _ in _other_errors())]:
+        statuses.setdefault(row.code, set()).add(row.status)
+    rows = [
+        (f"`{code}`", ", ".join(map(str, sorted(statuses[code]))), REMEDIES[code].client, REMEDIES[code].operator)
+        for code in sorted(statuses)
+    ]
+    return _markdown(("code", "status", "caller", "platform team"), rows)
+
+
 def fields(supported: Mapping[str, Supported], *, model: bool = False) -> str:
     """Return the table of supported fields. Neighbours with the same rule share a row.
 
@@ -294,9 +313,11 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 TABLES = (
     Table("settings.md", "settings", settings),
+    Table("settings.md", "secret-files", secret_files),
     Table("cli.md", "commands", commands),
     Table("client.md", "client-methods", client_methods),
     Table("http.md", "errors", errors),
+    Table("troubleshooting.md", "remedies", remedies),
     Table("http.md", "fields-openai", lambda: fields(field_table.OPENAI, model=True)),
     Table("http.md", "fields-completions", lambda: _own(field_table.COMPLETIONS)),
     Table("http.md", "fields-chat", lambda: _own(field_table.CHAT)),

@@ -84,17 +84,25 @@ def npm(*arguments: str, folder: Path) -> None:
 
 
 def compile_locks() -> None:
-    environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
-    # Wheels built on this machine have hashes that no registry has.
-    environment.pop("UV_FIND_LINKS", None)
+    environment = lock_environment()
     package.compile_locks(environment)
     for source in sorted(LOCKS.glob("*.in")):
-        lock = source.with_suffix(".txt")
-        names = [str(path.relative_to(ROOT)) for path in (source, lock)]
-        uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
+        compile_python(source, environment)
     install_python(LOCKS / f"{NODE}.txt")
     for locks in NODE_LOCKS:
         npm("install", "--package-lock-only", folder=locks)
+
+
+def lock_environment() -> dict[str, str]:
+    environment = uv_environment("cpu") | {"UV_CUSTOM_COMPILE_COMMAND": "make client-locks"}
+    # Wheels built on this machine have hashes that no registry has.
+    environment.pop("UV_FIND_LINKS", None)
+    return environment
+
+
+def compile_python(source: Path, environment: dict[str, str]) -> None:
+    names = [str(path.relative_to(ROOT)) for path in (source, source.with_suffix(".txt"))]
+    uv(["pip", "compile", "--quiet", "--upgrade", *_COMPILE, names[0], "-o", names[1]], environment)
 
 
 def _has(folder: Path, stamp: str) -> bool:

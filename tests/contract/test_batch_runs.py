@@ -134,6 +134,13 @@ async def test_no_line_starts_while_no_engine_runs(node, servers, pricing, tmp_p
     assert (await until_state(node.database, batch.id, *FINAL)).completed == 20
 
 
+async def test_lines_wake_engine_replicas_that_are_asleep(node, servers, pricing, tmp_path):
+    server = await servers.start(node)
+    server.engine.state = EngineState.ASLEEP
+    batch = await created(server, pricing, mixed(5), await versions(node), folder=tmp_path)
+    assert (await until_state(node.database, batch.id, *FINAL)).completed == 5
+
+
 async def test_a_version_that_disappears_fails_its_own_lines_only(node, servers, pricing, tmp_path):
     server = await servers.start(node)
     known = await versions(node)

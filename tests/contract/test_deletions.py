@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -74,6 +75,24 @@ async def test_after_the_report_nothing_finds_the_version(
     assert (await node.adapters.list_versions("pricing", "prices")).data == ()
     with pytest.raises(NotFound):
         await node.adapters.get_version("pricing", "prices", 1)
+
+
+async def test_a_replica_confirms_and_a_server_finishes(
+    place: Place, other: Place, version: Version, store: LocalStore
+) -> None:
+    replica = replace(other, finishes=False)
+    for one in (place, replica):
+        await one.serve(version)
+    deletion, _ = await place.deletions.delete_version("pricing", "prices", 1, force=True, actor="key")
+    await place.worker.advance()
+    for _ in range(3):
+        await replica.worker.advance()
+    running, views = await place.report(deletion)
+    assert all(view.engine_gone_at and view.disk_gone_at for view in views.values())
+    assert (running.finished_at, running.blobs) == (None, {})
+    await place.worker.advance()
+    assert (await place.report(deletion))[0].finished_at is not None
+    assert sizes(store, version) == [None, None]
 
 
 async def test_a_cached_name_ends_before_the_grace_period(

@@ -143,6 +143,27 @@ def test_a_node_of_before_the_clocks_has_no_offset(empty_url: str) -> None:
         assert connection.execute(text("SELECT id, name FROM nodes")).all() == [("a", "host")]
 
 
+def test_a_node_of_before_snapshots_has_none(empty_url: str) -> None:
+    with migration_connection(empty_url) as connection:
+        command.upgrade(config_with(connection), "0017")
+        row = "INSERT INTO nodes VALUES ('a', 'host', '2026-01-01 00:00:00', '2026-01-01 00:00:00', 0.5)"
+        connection.execute(text(row))
+    upgrade(empty_url)
+    with migration_connection(empty_url) as connection:
+        columns = (nodes.c.role, nodes.c.base_digest, nodes.c.slots, nodes.c.snapshot, nodes.c.snapshot_at)
+        assert connection.execute(select(nodes.c.id, nodes.c.clock_offset_s, *columns)).all() == [
+            ("a", 0.5, None, None, None, None, None)
+        ]
+        # A server of the release before registers and sends heartbeats on this schema.
+        row = "INSERT INTO nodes (id, name, started_at, seen_at) VALUES ('b', 'h', '2026-01-01', '2026-01-01')"
+        connection.execute(text(row.replace("'2026-01-01'", "'2026-01-01 00:00:00'")))
+        command.downgrade(config_with(connection), "0017")
+        assert connection.execute(text("SELECT id, clock_offset_s FROM nodes ORDER BY id")).all() == [
+            ("a", 0.5),
+            ("b", None),
+        ]
+
+
 _FIRST_RELEASE_TENANT = """
     INSERT INTO tenants (slug, name, disabled, salt, created_at)
     VALUES ('pricing', 'Pricing', false, 's', '2026-01-01 00:00:00')

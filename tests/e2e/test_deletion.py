@@ -3,29 +3,18 @@
 import asyncio
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import httpx
-from safetensors.numpy import load_file, save_file
 
 from app.demo.train import Demo
+from tests.support.distinct_adapter import unlike_any_other
 from tests.support.server import Server, until
 
 RESIDENT, RUNNING = "tenora_engine_adapters_resident", "tenora_engine_requests_running"
 TENANT = "deleting"
 ADAPTER = f"/admin/tenants/{TENANT}/adapters/quotes"
 TOKENS = 700
-
-
-def unlike_any_other(source: Path, folder: Path) -> Path:
-    """Copy an adapter so that no other version shares its two files."""
-    shutil.copytree(source, folder)
-    weights = load_file(folder / "adapter_model.safetensors")
-    save_file({name: tensor * 1.01 for name, tensor in weights.items()}, folder / "adapter_model.safetensors")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps(config | {"revision": "of this test alone"}))
-    return folder
 
 
 def on_disk(server: Server) -> set[str]:

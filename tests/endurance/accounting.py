@@ -118,11 +118,11 @@ def _prepare(server: Server, demo: Demo) -> str:
     key = server.tenant(TENANT, scopes=("inference", "usage:read"))
     for adapter in ADAPTERS:
         assert server.publish(TENANT, adapter, demo.adapters[adapter]).status_code == 201
-    _limit(server, **LIMITS)
+    limit(server, **LIMITS)
     return key
 
 
-def _limit(server: Server, **limits: int) -> None:
+def limit(server: Server, **limits: int) -> None:
     with server.client(server.admin_key) as admin:
         assert admin.patch(f"/admin/tenants/{TENANT}", json={"limits": limits}).status_code == 200
 
@@ -142,7 +142,7 @@ def _kill(server: Server, seen: Seen, after: int, *, engine: bool) -> None:
 
 
 def _books(server: Server, key: str, seen: Seen, database_url: str) -> Books:
-    total = _settled_total(server, key)
+    total = settled_total(server, key)
     engine = sqlalchemy.create_engine(database_url)
     with engine.connect() as connection:
         rows = connection.execute(sqlalchemy.text("select request_id, prompt_tokens, output_tokens from usage")).all()
@@ -160,12 +160,12 @@ def _books(server: Server, key: str, seen: Seen, database_url: str) -> Books:
         records=len(written),
         record_tokens=tokens,
         summed_tokens=total["prompt_tokens"] + total["output_tokens"],
-        budget_exact=_budget_is(server, key, tokens),
-        leases_returned=_all_may_run(server, key),
+        budget_exact=budget_is(server, key, tokens),
+        leases_returned=all_may_run(server, key),
     )
 
 
-def _settled_total(server: Server, key: str) -> dict[str, int]:
+def settled_total(server: Server, key: str) -> dict[str, int]:
     """Wait until the tenant's totals are stable for longer than a record takes, and return them."""
     found, since = None, time.monotonic()
     with server.client(key) as client:
@@ -178,31 +178,38 @@ def _settled_total(server: Server, key: str) -> dict[str, int]:
     return found
 
 
-def _budget_is(server: Server, key: str, tokens: int) -> bool:
+def budget_is(server: Server, key: str, tokens: int, other: Server | None = None) -> bool:
     """Return whether exactly this many tokens of the month are used.
 
     The rest of the budget is granted, and not one token more.
+
+    Args:
+        other: server that gets the requests beyond the rest; default: the same.
     """
-    _limit(server, tokens_per_month=tokens + LEFT)
-    body = {"prompt": [7] * PROMPT, "ignore_eos": True}
-    with server.client(key) as client:
-        statuses = [
-            client.post("/v1/completions", json=body | {"max_tokens": most}).status_code
-            for most in (LEFT - PROMPT + 1, LEFT - PROMPT, 1)
-        ]
-    _limit(server, **LIMITS)
+    limit(server, tokens_per_month=tokens + LEFT)
+    statuses = []
+    for most, asked in ((LEFT - PROMPT + 1, other or server), (LEFT - PROMPT, server), (1, other or server)):
+        body = {"prompt": [7] * PROMPT, "ignore_eos": True, "max_tokens": most}
+        with asked.client(key) as client:
+            statuses.append(client.post("/v1/completions", json=body).status_code)
+    limit(server, **LIMITS)
     return statuses == [429, 200, 429]
 
 
-def _all_may_run(server: Server, key: str) -> bool:
-    """Return whether the allowed number of concurrent streams is admitted together, and one more is not."""
+def all_may_run(server: Server, key: str, other: Server | None = None) -> bool:
+    """Return whether the allowed number of concurrent streams is admitted together, and one more is not.
+
+    Args:
+        other: server that gets every other stream; default: the same.
+    """
     most = 4
-    _limit(server, concurrent_requests=most)
+    limit(server, concurrent_requests=most)
     body = {"prompt": "x", "max_tokens": 500, "ignore_eos": True, "stream": True}
-    with server.client(key) as client, contextlib.ExitStack() as streams:
+    with contextlib.ExitStack() as streams:
+        clients = [streams.enter_context(one.client(key)) for one in (server, other or server)]
         statuses = [
-            streams.enter_context(client.stream("POST", "/v1/completions", json=body)).status_code
-            for _ in range(most + 1)
+            streams.enter_context(clients[number % 2].stream("POST", "/v1/completions", json=body)).status_code
+            for number in range(most + 1)
         ]
     return statuses == [200] * most + [429]
 

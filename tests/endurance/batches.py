@@ -1,4 +1,4 @@
-"""Kill servers and their engines while they run a batch, then compare its output with usage, sums and budgets.
+"""Kill servers, engines or replicas while they run a batch, then compare its output with usage, sums and budgets.
 
 ``python -m tests.endurance.batches`` prints the findings as JSON. The exit code is 1 if a line is missing or double, or
 a sum differs by a token.
@@ -7,7 +7,9 @@ a sum differs by a token.
 import argparse
 import contextlib
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -24,9 +26,10 @@ import sqlalchemy
 from app.demo.train import Demo, ensure_demo
 from tests.support import batch_client
 from tests.support.batch_client import FINAL, SCOPES
+from tests.support.engine_replicas import replicas, states, status
 from tests.support.postgres import running_postgres
 from tests.support.scaled_adapters import scaled
-from tests.support.server import Server, free_port, serving, set_up, together, until
+from tests.support.server import START_S, Server, free_port, serving, set_up, together, until
 
 TENANT = "scoring"
 #: Budgets too high to reach, so that every line is counted, on accounts that servers share too.
@@ -50,6 +53,7 @@ class Options:
         kills: number of SIGKILLs of API processes, at random times of the batch.
         engine_kills: number of SIGKILLs of engines.
         servers: number of servers on one registry.
+        replica_kills: number of SIGKILLs of engine replicas. The servers have two replicas instead of engines.
     """
 
     lines: int
@@ -57,6 +61,7 @@ class Options:
     kills: int
     engine_kills: int
     servers: int = 1
+    replica_kills: int = 0
     seed: int = 2026
 
 
@@ -125,6 +130,12 @@ class Machine:
         if engines := self.server.engine_processes():
             engines[-1].kill()
 
+    def kill_replica(self) -> None:
+        """Kill an engine replica of the servers, once all of them are ready."""
+        home, base, settings = self.server.home, self._base, self._settings
+        until(lambda: set(states(home, base, settings)) == {"ready"}, START_S)
+        os.kill(status(home, base, settings)[-1]["pid"], signal.SIGKILL)
+
     def stop(self) -> None:
         self._stack.close()
 
@@ -139,10 +150,14 @@ def run(folder: Path, demo: Demo, options: Options, database_url: str | None = N
     homes = [folder / f"server-{number}" for number in range(options.servers)]
     homes[0].mkdir(parents=True)
     admin_key = set_up(homes[0], demo.base, **settings)
-    machines = [Machine(home, demo.base, admin_key, settings) for home in homes]
-    try:
+    with contextlib.ExitStack() as stack:
+        if options.replica_kills:
+            settings |= {"TENORA_RAY__ADDRESS": "local"}
+            stack.enter_context(replicas(homes[0], demo.base, settings))
+        machines = [Machine(home, demo.base, admin_key, settings) for home in homes]
         for machine in machines:
             machine.start()
+            stack.callback(machine.stop)
         key, names = _published(machines[0].server, demo, folder, options)
         lines = _lines(names, options)
         began = time.monotonic()
@@ -152,9 +167,6 @@ def run(folder: Path, demo: Demo, options: Options, database_url: str | None = N
         books.kills, books.engine_kills = options.kills, options.engine_kills
         books.seconds = time.monotonic() - began
         return books
-    finally:
-        for machine in machines:
-            machine.stop()
 
 
 def _published(server: Server, demo: Demo, folder: Path, options: Options) -> tuple[str, list[str]]:
@@ -194,7 +206,7 @@ def _created(server: Server, key: str, lines: Sequence[dict[str, Any]]) -> str:
 def _kill_until_done(machines: Sequence[Machine], key: str, batch_id: str, options: Options) -> None:
     """Kill servers and engines, each at a random number of finished lines; return when the batch has ended."""
     chance = random.Random(options.seed)
-    faults = ["server"] * options.kills + ["engine"] * options.engine_kills
+    faults = ["server"] * options.kills + ["engine"] * options.engine_kills + ["replica"] * options.replica_kills
     chance.shuffle(faults)
     last = 0
     for number, fault in enumerate(faults):
@@ -204,6 +216,8 @@ def _kill_until_done(machines: Sequence[Machine], key: str, batch_id: str, optio
         machine = chance.choice(machines)
         if fault == "engine":
             machine.kill_engine()
+        elif fault == "replica":
+            machine.kill_replica()
         else:
             machine.kill()
             machine.start()
@@ -267,11 +281,11 @@ def _books(server: Server, key: str, batch_id: str, lines: Sequence[dict[str, An
     books.recorded = _sum(recorded.values())
     books.hours = _sum((row[1], row[2]) for row in hours)
     books.different = [name for name in said.keys() | recorded.keys() if said.get(name) != recorded.get(name)]
-    books.budget = _budget(server, key, sum(books.said))
+    books.budget = budget_used(server, key, sum(books.said))
     return books
 
 
-def _budget(server: Server, key: str, expected: int) -> int:
+def budget_used(server: Server, key: str, expected: int) -> int:
     """Return the tokens that count against the day's budget, once killed servers' reservations are reclaimed."""
 
     def used() -> int:
@@ -314,6 +328,7 @@ def main() -> None:
     parser.add_argument("--adapters", type=int, default=20)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--engine-kills", type=int, default=3)
+    parser.add_argument("--replica-kills", type=int, default=0, help="kills of engine replicas; more than 0 uses two")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--seed", type=int, default=2026)
     arguments = parser.parse_args()
@@ -323,6 +338,7 @@ def main() -> None:
         arguments.kills,
         arguments.engine_kills,
         servers=1 if arguments.database == "sqlite" else 2,
+        replica_kills=arguments.replica_kills,
         seed=arguments.seed,
     )
     demo = ensure_demo(Path(".pytest_cache") / "demo-home", progress=None)

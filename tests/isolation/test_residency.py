@@ -1,11 +1,13 @@
 """Residency leaks nothing: engine status shows a tenant no other tenant's names, requests or existence."""
 
+from pathlib import Path
+
 import httpx
 
 from tests.support.foreign_names import without
 from tests.support.overviews import overview, queue, residency
-from tests.support.serving import PeftFiles
-from tests.support.site import Site, Unit, make_unit, parts
+from tests.support.serving import PeftFiles, save_base
+from tests.support.site import Site, Unit, make_unit, parts, running_site
 
 
 def owner_of(site: Site, admin: httpx.Client, files: PeftFiles, adapter: str) -> tuple[Unit, int]:
@@ -80,3 +82,19 @@ def test_a_tenants_weight_is_the_platforms_business(site: Site, admin: httpx.Cli
         assert own.patch(path, json={"weight": 1000}).status_code == 403
         assert own.get(path).status_code == 403
     assert admin.get(path).json()["weight"] == 1.0
+
+
+def test_metrics_of_residency_name_no_tenant(tmp_path: Path, files: PeftFiles) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    with running_site(tmp_path / "home", save_base(base), metrics_residency=True) as site:
+        with site.client(site.admin_key) as admin:
+            unit, version_id = owner_of(site, admin, files, "secret-prices")
+            site.engine.shown = overview(residency(version_id, waiting=1), tenants=(queue(unit.slug, waiting=1),))
+            lines = admin.get("/metrics").text.splitlines()
+        shown = [line for line in lines if line.startswith(("vllm:lora_requests_info{", "tenora_version_resident{"))]
+        assert len(shown) == 2
+        assert all(f'"{version_id}"' in line for line in shown)
+        assert not any(name in line for line in shown for name in (unit.slug, "secret-prices"))
+        with site.client(unit.key) as own:
+            assert own.get("/metrics").status_code == 403

@@ -37,6 +37,7 @@ class Place:
     engine: NoEngine = field(default_factory=NoEngine)
     in_flight: InFlightLookups = field(default_factory=InFlightLookups)
     copies_bytes: int = 10**6
+    finishes: bool = True
 
     def __post_init__(self) -> None:
         self.cache = DiskCache(self.home / "cache", self.store, 10**6)
@@ -54,6 +55,7 @@ class Place:
             self.in_flight,
             self.node,
             drop_file=self.contents.drop,
+            finishes=self.finishes,
             clock=self.clock,
         )
 

@@ -43,6 +43,11 @@ class Postgres:
         """Stop the server in a mode of ``pg_ctl``; ``immediate`` is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
+    def tool(self, program: str, *arguments: str) -> None:
+        """Run a client program, such as ``pg_dump``, with the connection to this server."""
+        environment = {"PGHOST": str(self._folder), "PGUSER": "postgres", "LC_ALL": "C.UTF-8"}
+        subprocess.run([self._binaries / program, *arguments], env=environment, check=True, stdin=subprocess.DEVNULL)
+
     def _run(self, program: str, *arguments: object) -> None:
         _run(self._binaries / program, "-D", self._data, *arguments, **self._identity)
 

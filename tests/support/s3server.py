@@ -84,26 +84,26 @@ class Script:
     """Scripted answers in order, the last one repeated; requests are recorded.
 
     Attributes:
-        stall: answer nothing at all until the server ends.
+        stall: answer nothing at all until the server ends, or ``over`` is set.
     """
 
     answers: list[tuple[int, bytes]] = field(default_factory=list)
     stall: bool = False
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def scripted_server(script: Script) -> Iterator[Script]:
     """Run an HTTP server that answers as the script says."""
-    over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             script.asked.append((self.command, {name.lower(): value for name, value in self.headers.items()}))
             if script.stall:
-                over.wait()
+                script.over.wait()
                 return
             status, body = script.answers[min(len(script.asked), len(script.answers)) - 1]
             with suppress(ConnectionError):
@@ -121,7 +121,7 @@ def scripted_server(script: Script) -> Iterator[Script]:
     with _running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         script.url = f"http://127.0.0.1:{port}"
         yield script
-        over.set()
+        script.over.set()
 
 
 @contextmanager

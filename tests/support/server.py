@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,21 +139,33 @@ def running(home: Path, base: Path, **settings: Any) -> Iterator[Server]:
         yield server
 
 
-def set_up(home: Path, base: Path, **settings: str) -> str:
+def set_up(home: Path, base: Path, *, program: Sequence[str] = (TENORA,), **settings: str) -> str:
     """Create the registry and return a platform key."""
-    init = [TENORA, "init", "--json"]
+    init = [*program, "init", "--json"]
     variables = environment(home, base, **settings)
     made = subprocess.run(init, env=variables, check=True, capture_output=True, text=True)
     return str(json.loads(made.stdout)["key"])
 
 
 @contextlib.contextmanager
-def serving(home: Path, base: Path, admin_key: str, *, port: int | None = None, **settings: str) -> Iterator[Server]:
-    """Start a server that is already set up, and stop it with all its processes at the end."""
+def serving(
+    home: Path,
+    base: Path,
+    admin_key: str,
+    *,
+    port: int | None = None,
+    program: Sequence[str] = (TENORA,),
+    **settings: str,
+) -> Iterator[Server]:
+    """Start a server that is already set up, and stop it with all its processes at the end.
+
+    Args:
+        program: command line of ``tenora``, for example of another release.
+    """
     port = port or free_port()
     log = (home / "server.log").open("ab")
     process = subprocess.Popen(
-        [TENORA, "serve", "--port", str(port)],
+        [*program, "serve", "--port", str(port)],
         env=environment(home, base, **settings),
         stdout=log,
         stderr=log,

@@ -1,4 +1,7 @@
-"""One server with the real engine for all end-to-end tests: two slots, little host memory, the demo's adapters."""
+"""One server with the real engine for all end-to-end tests: two slots, little host memory, the demo's adapters.
+
+With ``--engine ray`` the server has two engine replicas of Ray instead of an engine.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.demo.train import Demo
+from tests.support.engine_replicas import running_fleet
 from tests.support.reference import PeftReference
 from tests.support.server import Server, running
 
@@ -22,8 +26,11 @@ SLOTS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def server(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("e2e"), trained_demo.base, **SLOTS) as server:
+def server(
+    trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Server]:
+    run = running_fleet if pytestconfig.getoption("--engine") == "ray" else running
+    with run(tmp_path_factory.mktemp("e2e"), trained_demo.base, **SLOTS) as server:
         yield server
 
 

@@ -48,6 +48,8 @@ def engine_status(
         kernels=kernels,
         device=device,
         kv_tokens=session.instance.kv_tokens if session else 0,
+        queued_tokens=session.queue.queued_tokens if session else 0.0,
+        tokens_per_s=session.queue.tokens_per_s if session else None,
     )
 
 
@@ -94,4 +96,5 @@ def _residency(session: EngineSession, version_id: int, queued: VersionState | N
         bytes=loader.host.residency.size(version_id),
         oldest_wait_s=queued.oldest_wait_s if queued else 0.0,
         draining=queued.draining if queued else False,
+        digest=loader.digest(version_id),
     )

@@ -169,6 +169,10 @@ class AdapterLoader:
             version_id
         )
 
+    def digest(self, version_id: int) -> str:
+        """Return the content digest of a version that is here or wanted; empty for others."""
+        return self._digests.get(version_id, "")
+
     async def unload(self, version_id: int) -> None:
         """Drop a version now, or when its last request has ended."""
         await self.host.remove(version_id)

@@ -117,19 +117,37 @@ class AdmissionQueue:
     def snapshot(self) -> QueueSnapshot:
         return self._admission.snapshot(time.monotonic())
 
+    def resize(self, window: int) -> None:
+        """Change the number of sequences that may run at once, without preemption. 0: admit none."""
+        self._let_in(self._admission.resize(window, time.monotonic()))
+
+    def fail_all(self, error: Callable[[], BaseException]) -> None:
+        """Fail all waiting requests, each with an error that this function makes."""
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(error())
+        for later in self._wide.values():
+            later.fail(error())
+
     def close(self) -> None:
         """Refuse all waiting and all new requests."""
         self._closed = True
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(_restarting())
-        for later in self._wide.values():
-            later.fail(_restarting())
+        self.fail_all(_restarting)
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for admission."""
         return self._admission.waiting
+
+    @property
+    def queued_tokens(self) -> float:
+        """Expected weighted tokens of the waiting requests."""
+        return self._admission.queued_tokens
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Service rate under load, in weighted tokens; None if too little was measured."""
+        return self._admission.tokens_per_s
 
     async def _wait(self, request: AdmissionRequest) -> None:
         future = self._futures[request.request_id] = asyncio.get_running_loop().create_future()

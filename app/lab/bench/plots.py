@@ -1,12 +1,26 @@
 """Plots of benchmark results as PNG. matplotlib is imported on the first plot."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: One colour per server in every plot: Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = {"tenora": "#0072B2", "vllm": "#D55E00", "peft": "#999999", "base": "#009E73"}
+logger = logging.getLogger(__name__)
+
+#: Colours by server or routing policy, the same in every plot: Okabe and Ito's palette, which colour-blind readers can
+#: tell apart.
+_COLOURS = {
+    "tenora": "#0072B2",
+    "vllm": "#D55E00",
+    "peft": "#999999",
+    "base": "#009E73",
+    "least loaded": "#D55E00",
+    "round robin": "#999999",
+    "power of two": "#009E73",
+    "random": "#999999",
+    "llm-d": "#CC79A7",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +53,13 @@ class Panel:
 
 
 def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
-    """Draw the panels, one row per y label, and write them to ``path``."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Draw the panels, one row per y label, and write them to ``path``. Without matplotlib, only log a warning."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        logger.warning("%s is not drawn, because matplotlib is not installed.", path.name)
+        return
 
     rows = [[panel for panel in panels if panel.y == label] for label in dict.fromkeys(panel.y for panel in panels)]
     width = max(len(row) for row in rows)

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -66,17 +67,67 @@ def tenora(
         ServerFailed: the server did not become ready.
         tenora_client.transport.Refused: the server refused a tenant or an adapter.
     """
+    site = publish(
+        base,
+        adapters,
+        home=home,
+        folder=folder,
+        tenants=tenants,
+        settings=settings,
+        weights=weights,
+        on_published=on_published,
+    )
+    with serving(folder, site.environment, servers.free_port(), module) as server:
+        yield site.of(server)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """HOME with published adapters.
+
+    Attributes:
+        environment: ``TENORA_*`` of its servers.
+        headers: headers of requests by tenant slug.
+        owners: tenant slug by adapter name.
+        admin_headers: headers of admin API calls.
+    """
+
+    environment: dict[str, str]
+    headers: Mapping[str, dict[str, str]]
+    owners: Mapping[str, str]
+    admin_headers: dict[str, str]
+
+    def of(self, server: Server) -> Server:
+        """Return a server on this HOME with its headers."""
+        of_adapters = {name: self.headers[slug] for name, slug in self.owners.items()}
+        return dataclasses.replace(
+            server, headers=self.headers[TENANT], adapter_headers=of_adapters, admin_headers=self.admin_headers
+        )
+
+
+def publish(
+    base: Path,
+    adapters: Mapping[str, Path],
+    *,
+    home: Path,
+    folder: Path,
+    tenants: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] = _NONE,
+    weights: Mapping[str, float] | None = None,
+    on_published: Callable[[], None] = _ignore,
+) -> Site:
+    """Create HOME in a folder, with these adapters. The arguments are those of :func:`tenora`.
+
+    Raises:
+        tenora_client.transport.Refused: the server refused a tenant or an adapter.
+    """
     owners = {name: (tenants or {}).get(name, TENANT) for name in adapters}
     environment, shares = _environment(base, settings), weights or {}
     kept = home / f"published-{_digest(base, environment, adapters, owners, shares)}"
     make_home(kept, environment, adapters, owners, shares, on_published)
     folder.mkdir(parents=True, exist_ok=True)
     admin_key, keys = copy_home(kept, folder / "home")
-    with _serving(folder, environment, servers.free_port(), module) as server:
-        headers = {slug: _bearer(key) for slug, key in keys.items()}
-        of_adapters = {name: headers[slug] for name, slug in owners.items()}
-        admin = _bearer(admin_key)
-        yield dataclasses.replace(server, headers=headers[TENANT], adapter_headers=of_adapters, admin_headers=admin)
+    return Site(environment, {slug: _bearer(key) for slug, key in keys.items()}, owners, _bearer(admin_key))
 
 
 @contextmanager
@@ -89,7 +140,7 @@ def tenora_again(killed: Server, base: Path, *, folder: Path, settings: Mapping[
     Raises:
         ServerFailed: the server did not become ready.
     """
-    with _serving(folder, _environment(base, settings), killed.port, "tenora_client") as server:
+    with serving(folder, _environment(base, settings), killed.port, "tenora_client") as server:
         yield dataclasses.replace(killed, pid=server.pid)
 
 
@@ -170,8 +221,12 @@ def vllm_arguments(base: Path, *, slots: int, host_adapters: int, settings: Mapp
 
 
 @contextmanager
-def _serving(folder: Path, environment: Mapping[str, str], port: int, module: str) -> Iterator[Server]:
-    """Run Tenora on the HOME in this folder."""
+def serving(folder: Path, environment: Mapping[str, str], port: int, module: str) -> Iterator[Server]:
+    """Run Tenora on the HOME in this folder.
+
+    Raises:
+        ServerFailed: the server did not become ready.
+    """
     env = servers.environment(**environment, TENORA_HOME=str(folder / "home"), TENORA_PORT=str(port))
     command = [module, "server", "serve"]
     log = folder / "tenora.log"

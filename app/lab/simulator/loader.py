@@ -53,6 +53,11 @@ class Loader:
         #: Version that did not fit into host memory. It is loaded next.
         self._blocked: int | None = None
 
+    @property
+    def on_disk(self) -> Iterable[int]:
+        """Versions whose fetch from the blob store is complete."""
+        return (version_id for version_id, fetched in self._disk.items() if fetched)
+
     def available(self, version_id: int) -> bool:
         """Return whether the version can get a slot."""
         return version_id in self._slots or (version_id in self._host and version_id not in self._loading)

@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 #: Tolerance in seconds, since sums of seconds are not exact.
@@ -123,6 +124,11 @@ class Watch:
         self.closest: Wait | None = None
         self.violations: list[Wait] = []
         self.violated = self.delayed = self.judged = 0
+
+    @property
+    def running(self) -> Collection[int]:
+        """Versions with an admitted request."""
+        return self._running.keys()
 
     def window(self, now: float, *, full: bool) -> None:
         """Record whether the window is full. Called after each admission and each end of requests."""

@@ -16,8 +16,13 @@ from app.services.batches.workload import BatchRun, Workload
 
 
 def line_window(engine: Status) -> int:
-    """Return the number of sequences in the engine; 0 while none runs."""
+    """Return the number of sequences in the engine; 0 while none runs.
+
+    While the engine replicas are asleep it is 1: the first line starts a replica.
+    """
     status = engine.status()
+    if status.state is EngineState.ASLEEP:
+        return 1
     return status.window if status.state is EngineState.READY else 0
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -122,19 +123,20 @@ class Validator:
         """
         validation, seen, pace = Validation(), dict[bytes, int](), Pace()
         count = 0
-        async for slab in _slabs(path, self._settings.line_bytes):
-            await between()
-            for raw in slab:
-                count += 1
-                if count > self._settings.lines:
-                    validation.problems.append(_too_many(self._settings.lines, raw.place.number))
-                    return validation
-                problem = await self._line(batch, caller, raw, names, seen, validation)
-                if problem is not None:
-                    validation.problems.append(problem)
-                    if len(validation.problems) == MOST_PROBLEMS:
+        async with aclosing(_slabs(path, self._settings.line_bytes)) as slabs:
+            async for slab in slabs:
+                await between()
+                for raw in slab:
+                    count += 1
+                    if count > self._settings.lines:
+                        validation.problems.append(_too_many(self._settings.lines, raw.place.number))
                         return validation
-                await pace.step()
+                    problem = await self._line(batch, caller, raw, names, seen, validation)
+                    if problem is not None:
+                        validation.problems.append(problem)
+                        if len(validation.problems) == MOST_PROBLEMS:
+                            return validation
+                    await pace.step()
         if count == 0:
             validation.problems.append(Problem("empty_file", "The file has no lines. Send a request in each line."))
         return validation
@@ -198,7 +200,7 @@ class Validator:
         return await _patiently(lambda: self._bodies.in_turn(parse, share=_lane(caller)))
 
 
-async def _slabs(path: Path, most_bytes: int) -> AsyncIterator[Sequence[RawLine]]:
+async def _slabs(path: Path, most_bytes: int) -> AsyncGenerator[Sequence[RawLine]]:
     reader = await asyncio.to_thread(LineReader, path, most_bytes=most_bytes)
     try:
         while slab := await asyncio.to_thread(reader.slab):

@@ -46,6 +46,7 @@ class DeletionWorker:
         in_flight: in-flight lookups of this process.
         drop_file: removes the local copy of a file.
         forget: callback with versions that no request can find any more, before they leave the engine.
+        finishes: whether this node also removes blobs from the store and finishes deletions. Gateways do.
 
     Raises (``catch_up``, ``advance``, ``leave_engine``, ``leave_disk``, ``end``):
         RegistryUnavailable
@@ -62,8 +63,10 @@ class DeletionWorker:
         *,
         drop_file: DropFile = _holds_no_files,
         forget: Forget | None = None,
+        finishes: bool = True,
         clock: Clock = utc_now,
     ) -> None:
+        self._finishes = finishes
         self._database, self._engine, self._cache, self._blobs = database, engine, cache, blobs
         self._drop_file = drop_file
         self._in_flight, self._node, self._forget, self._clock = in_flight, node, forget, clock
@@ -194,7 +197,7 @@ class DeletionWorker:
                 return
             if not await self.leave_disk(deletion):
                 return
-        if deletion.finished_at is None:
+        if self._finishes and deletion.finished_at is None:
             await self.end(deletion.id)
 
     def _forget_others(self, unfinished: Iterable[Deletion]) -> None:

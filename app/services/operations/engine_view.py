@@ -11,7 +11,7 @@ from app.database import residency as residency_repo
 from app.database.residency import KnownVersion
 from app.database.session import Database
 from app.engine.port import Status
-from app.engine.status import EngineStatus, StatusReport, TenantQueue, VersionResidency
+from app.engine.status import EngineStatus, ReplicaStatus, StatusReport, TenantQueue, VersionResidency
 from app.services.common.lookups import tenant_or_404
 from app.services.operations.recent_loads import LoadTimes, RecentLoads
 
@@ -36,13 +36,14 @@ class ShownVersion:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """Platform's view of this process's engine.
+    """Platform's view of this process's engine, or of the engine replicas behind it.
 
     Attributes:
         node: name of this server.
         total_versions, total_tenants: numbers of versions and tenants in the engine's report.
         versions, tenants: the most relevant entries: waiting requests first, then running ones, then the fastest tier.
         loads: durations of recent loads.
+        replicas: engine replicas, if the engine is a fleet.
     """
 
     node: str
@@ -52,6 +53,7 @@ class EngineView:
     versions: tuple[ShownVersion, ...]
     tenants: tuple[TenantQueue, ...]
     loads: LoadTimes
+    replicas: tuple[ReplicaStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class EngineViewService:
             versions=tuple(_shown(version, report.status, names) for version in versions),
             tenants=tuple(heapq.nsmallest(limit, report.tenants, key=_queue_interest)),
             loads=self._loads.times(),
+            replicas=report.replicas,
         )
 
     async def own(self, tenant: str, limit: int = DEFAULT_SHOWN) -> OwnView:

@@ -1,7 +1,7 @@
 """Node registry: send this server's heartbeats, and track which peers are alive and how far their clocks differ."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,6 +11,8 @@ from app.database import nodes as nodes_repo
 from app.database.session import Database
 from app.domain.clock import Clock, utc_now
 from app.domain.deletions import Node
+from app.domain.node_snapshots import NodeReport, NodeState
+from app.scheduling.pin_assignment import ABSENT_S
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +30,15 @@ class Peer:
 
     Attributes:
         clock_ahead_s: node's clock minus the observer's clock, in seconds; None if unknown.
+        state: last report of the node.
+        snapshot_age_s: age of its snapshot in seconds, corrected for the clocks; None without a snapshot.
     """
 
     node: Node
     alive: bool
     clock_ahead_s: float | None
+    state: NodeState
+    snapshot_age_s: float | None = None
 
     @property
     def clock_apart(self) -> bool:
@@ -46,6 +52,7 @@ class NodeService:
     Args:
         node: id of the node, see :mod:`app.wiring.node`.
         name: display name.
+        report: returns the state that goes with each heartbeat.
 
     Raises (every method):
         RegistryUnavailable
@@ -56,21 +63,32 @@ class NodeService:
     #: Largest difference between the clocks of live nodes, in seconds.
     clock_spread_s = 0.0
 
-    def __init__(self, database: Database, node: str, name: str, *, clock: Clock = utc_now) -> None:
-        self.id = node
+    def __init__(
+        self,
+        database: Database,
+        node: str,
+        name: str,
+        *,
+        report: Callable[[], NodeReport] | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self.id, self._report = node, report
         self._database, self._name, self._clock = database, name, clock
         self._apart: frozenset[str] = frozenset()
 
     async def register(self) -> None:
         """Register this node at startup. Call it before serving requests."""
         async with self._database.write() as connection:
-            await nodes_repo.register(connection, self.id, self._name, at=self._clock())
+            await nodes_repo.register(connection, self.id, self._name, at=self._clock(), member_s=ABSENT_S)
 
     async def beat(self) -> None:
-        """Send a heartbeat, and compare the clocks of all nodes."""
+        """Send a heartbeat with the state of the engine, and compare the clocks of all nodes."""
+        report = self._report() if self._report else None
         async with self._database.write() as connection:
             offset = await self._offset(connection)
-            is_registered = await nodes_repo.seen(connection, self.id, at=self._clock(), clock_offset_s=offset)
+            is_registered = await nodes_repo.seen(
+                connection, self.id, at=self._clock(), clock_offset_s=offset, report=report
+            )
             nodes = await nodes_repo.list_nodes(connection)
         if not is_registered:
             logger.warning("The registry has forgotten this node. The node registers again.")
@@ -81,8 +99,16 @@ class NodeService:
         """List every node that is not forgotten, including this one, as this one sees them."""
         async with self._database.read() as connection:
             nodes = await nodes_repo.list_nodes(connection)
+            states = await nodes_repo.list_states(connection)
         now = self._clock()
-        return [Peer(node, self._is_alive(node, now), self._ahead_s(node)) for node in nodes]
+        # Autocommit: a node may register between the two statements.
+        return [self._peer(node, states.get(node.id, NodeState(node.id, None, None, None)), now) for node in nodes]
+
+    def _peer(self, node: Node, state: NodeState, now: datetime) -> Peer:
+        ahead_s, age_s = self._ahead_s(node), None
+        if state.at is not None:
+            age_s = max(0.0, (now - state.at).total_seconds() + (ahead_s or 0.0))
+        return Peer(node, self._is_alive(node, now), ahead_s, state, age_s)
 
     async def _offset(self, connection: AsyncConnection) -> float | None:
         """Return this clock minus the database's in seconds; None if the database did not answer in time."""

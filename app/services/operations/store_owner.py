@@ -54,6 +54,20 @@ class StoreOwner:
         if owner != mine:
             raise ForeignStore(f"The store belongs to registry {owner}, but this is registry {mine}. {_WAY_OUT}")
 
+    async def verify(self) -> None:
+        """Verify that no other registry owns the store, without a claim.
+
+        Raises:
+            ForeignStore: another registry owns it.
+        """
+        async with self._database.read() as connection:
+            mine = await installation.read(connection, REGISTRY_ID)
+        owner = await asyncio.to_thread(self._store.owner)
+        if owner is not None and owner != mine:
+            raise ForeignStore(
+                f"The store belongs to registry {owner}, but this is registry {mine or 'without an id'}. {_WAY_OUT}"
+            )
+
     async def other(self) -> str | None:
         """Return the id of another registry that owns the store, or None."""
         mine, owner = await self._registry_id(), await asyncio.to_thread(self._store.owner)

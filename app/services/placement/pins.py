@@ -23,6 +23,7 @@ from app.engine.port import Status
 from app.services.catalog.adapters import NO_HEAD
 from app.services.common.lookups import adapter_or_404, tenant_or_404, version_or_404
 from app.services.common.quotas import check_quota
+from app.services.placement.fleet_pins import FleetRoom
 
 
 class PinService:
@@ -34,6 +35,7 @@ class PinService:
         preloads: returns the preload list as the engine's node loaded it.
         base_digest: digest of this server's base.
         lora_head: whether this server serves adapters of ``lm_head``.
+        fleet: engine replicas; None for an engine in this process.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class PinService:
         *,
         base_digest: str,
         lora_head: bool = False,
+        fleet: FleetRoom | None = None,
         clock: Clock = utc_now,
     ) -> None:
+        self._fleet = fleet
         self._database, self._engine, self._preloads, self._clock = database, engine, preloads, clock
         self._base_digest, self._head = base_digest, lora_head
 
@@ -107,7 +111,7 @@ class PinService:
         """List the pins of all tenants, oldest first. There are always fewer pins than slots."""
         async with self._database.read() as connection:
             listed = await pins.list_pins(connection, self._base_digest, head=self._head)
-        held = self._engine.status().pinned
+        held = self._held()
         return [replace(pin, held=pin.key.version_id in held) for pin in listed]
 
     async def placement(self) -> Placement:
@@ -132,14 +136,23 @@ class PinService:
         await pins.lock_pins(connection)
         pinned = len(await pins.list_pins(connection, self._base_digest, head=self._head))
         slots = self._engine.status().slots
-        if pinned + 1 >= slots:
+        if self._fleet is not None and pinned + 1 > (limit := await self._fleet.pins(connection)):
+            raise Conflict(
+                f"{pinned} versions are pinned; the limit is {limit}. Each engine replica must keep one slot free for "
+                "all other adapters. Unpin a version first, or add replicas."
+            )
+        if self._fleet is None and pinned + 1 >= slots:
             raise Conflict(
                 f"{pinned} of {slots} slots are pinned; the limit is {slots - 1}. "
                 "One slot must stay free for all other adapters. Unpin a version first."
             )
 
     def _shown(self, pin: Pin) -> Pin:
-        return replace(pin, held=pin.key.version_id in self._engine.status().pinned)
+        return replace(pin, held=pin.key.version_id in self._held())
+
+    def _held(self) -> frozenset[int]:
+        # The report has the pins of the engine replicas. The status has what this process asks of them.
+        return self._engine.report().status.pinned if self._fleet else self._engine.status().pinned
 
 
 def _check_right(owner: Tenant, *, admin: bool) -> None:

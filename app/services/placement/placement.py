@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 from adapters.errors import InvalidName, StorageError
@@ -17,6 +17,7 @@ from app.engine.port import Residency, Status
 from app.services.catalog.adapters import AdapterService
 from app.services.common.in_flight import InFlightLookups
 from app.services.common.lookups import tenant_or_404
+from app.services.placement.fleet_pins import FleetPins
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class PlacementService:
     Args:
         in_flight: in-flight look-ups of this process, so that a deletion sees versions that are being loaded here.
         preload: the setting: ``tenant/adapter``, each with ``:alias`` or ``@number`` if not the default.
+        fleet_pins: chooses the pins of an engine replica; None for a server, which pins all.
 
     Attributes:
         preloads: the preload list as it was loaded at the start.
@@ -48,8 +50,10 @@ class PlacementService:
         preload: tuple[str, ...],
         base_digest: str,
         lora_head: bool = False,
+        fleet_pins: FleetPins | None = None,
     ) -> None:
         self._database, self._engine, self._adapters, self._in_flight = database, engine, adapters, in_flight
+        self._fleet_pins = fleet_pins
         self._preload_names, self._base_digest, self._head = preload, base_digest, lora_head
         self.preloads: tuple[Preload, ...] = ()
         #: Version id -> last error of its pin, so that a repeated error is logged once.
@@ -76,7 +80,9 @@ class PlacementService:
         async with self._following:
             async with self._database.read() as connection:
                 listed = await pins_repo.list_pins(connection, self._base_digest, head=self._head)
-            pins = {pin.key.version_id: pin for pin in listed}
+                pins: Mapping[int, Pin] = {pin.key.version_id: pin for pin in listed}
+                if self._fleet_pins is not None:
+                    pins = await self._fleet_pins.own(connection, pins)
             pinned = self._engine.status().pinned
             for version_id in pinned - pins.keys():
                 await self._engine.unpin(version_id)

@@ -47,7 +47,31 @@ _VERSIONS = {
     "oldest wait": "oldest",
     "size": "size",
 }
-_NODES = {"server": "name", "id": "id", "alive": "alive", "seen": "seen_at", "clock": "clock"}
+_NODES = {
+    "node": "name",
+    "id": "id",
+    "role": "role",
+    "alive": "alive",
+    "seen": "seen_at",
+    "clock": "clock",
+    "state": "state",
+    "slots": "slots",
+    "running": "running",
+    "waiting": "waiting",
+    "age": "age",
+}
+_REPLICAS = {
+    "replica": "node",
+    "state": "state",
+    "used": "slots_used",
+    "slots": "slots",
+    "running": "running",
+    "waiting": "waiting",
+    "loads": "loads",
+    "requests": "requests",
+    "retries": "retries",
+    "lost": "lost",
+}
 _PHASES = ("fetch", "stage", "wait", "copy", "total")
 _PAUSE_S = 1
 
@@ -154,6 +178,7 @@ def _parts(view: Mapping[str, Any]) -> list[_Part]:
     """Tables that have rows."""
     parts = [
         _Part(_NODES, [_node(node) for node in view["nodes"]] if len(view["nodes"]) > 1 else []),
+        _Part(_REPLICAS, view.get("replicas", [])),
         _Part(_TIERS, [_tier(tier) for tier in view["tiers"]]),
         _Part(_LOADS, _load_rows(view["load_seconds"])),
         _Part(_TENANTS, [_tenant(queue) for queue in view["tenants"]["data"]]),
@@ -165,7 +190,21 @@ def _parts(view: Mapping[str, Any]) -> list[_Part]:
 def _node(node: Mapping[str, Any]) -> dict[str, Any]:
     ahead = node["clock_ahead_s"]
     warning = ", set both clocks by NTP" if node["clock_apart"] else ""
-    return {**node, "clock": None if ahead is None else f"{ahead:+.1f} s{warning}"}
+    return {**node, **_engine(node.get("engine")), "clock": None if ahead is None else f"{ahead:+.1f} s{warning}"}
+
+
+def _engine(engine: Optional[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state of a node's engine. A gateway and an earlier release have none."""
+    if engine is None:
+        return {}
+    slots = engine["slots"]
+    return {
+        "state": engine["state"],
+        "slots": f"{slots['used']}/{slots['total']}",
+        "running": engine["running"],
+        "waiting": engine["waiting"],
+        "age": f"{engine['age_s']:.0f} s",
+    }
 
 
 def _tier(tier: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -57,8 +58,44 @@ def test_every_requirement_of_a_lock_has_a_hash(lock: Path) -> None:
     assert without == []
 
 
-def test_there_is_a_lock_for_each_device_for_torch_and_for_uv() -> None:
-    assert {"cpu.txt", "cpu-torch.txt", "gpu.txt", "uv.txt"} == {path.name for path in LOCKS}
+def test_the_locks_by_name() -> None:
+    names = {
+        "containers.txt",
+        "cpu.txt",
+        "cpu-image.txt",
+        "cpu-torch.txt",
+        "gpu.txt",
+        "gpu-image.txt",
+        "ray.txt",
+        "uv.txt",
+    }
+    assert names == {path.name for path in LOCKS}
+
+
+def requirements_of(name: str) -> dict[str, str]:
+    """Return each requirement of a lock with its version, markers and hashes, by its name."""
+    text = (DEPLOY / "locks" / f"{name}.txt").read_text().replace("\\\n", " ")
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return {line.partition("==")[0].partition("[")[0]: line for line in lines}
+
+
+def declared(*groups: str) -> set[str]:
+    """Return the names of the dependencies that pyproject.toml declares; the empty group has those of the server."""
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    lists = [project["optional-dependencies"][group] if group else project["dependencies"] for group in groups]
+    return {re.split(r"[^\w.-]", line)[0].lower() for lines in lists for line in lines}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_an_image_has_what_a_server_needs(device: str) -> None:
+    image, whole = requirements_of(f"{device}-image"), requirements_of(device)
+    assert {name: whole.get(name) for name in image} == image
+    client = tomllib.loads((DEPLOY.parent / "client" / "pyproject.toml").read_text())["project"]["dependencies"]
+    needed = declared("", device) | {re.split(r"[^\w.-]", line)[0] for line in client}
+    assert needed - image.keys() == ({"torch"} if device == "cpu" else set())
+    # The servers' own dependencies bring some of the tools.
+    assert image.keys() & declared("plots", "dev") <= {"anthropic", "openai", "opentelemetry-proto", "psutil", "pyyaml"}
+    assert not image.keys() & {"matplotlib", "moto", "mypy", "pytest", "ruff", "hypothesis"}
 
 
 def test_a_file_with_another_hash_is_not_installed(install: ModuleType, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from app.settings import (
     UnknownSetting,
     check_environment,
     may_hold_secret,
+    secret_setting_names,
     setting_names,
 )
 
@@ -21,7 +22,7 @@ def test_every_field_has_its_name():
     assert {"TENORA_HOME", "TENORA_ENGINE__MAX_LORAS", "TENORA_LIMITS__N"} <= set(names)
     assert len(names) == len(set(names))
     assert "TENORA_ENGINE" not in names
-    groups = {"engine", "queue", "limits", "imports", "batch", "log"}
+    groups = {"engine", "queue", "limits", "imports", "batch", "ray", "log"}
     assert {f"TENORA_{name.upper()}" for name in Settings.model_fields.keys() - groups} <= set(names)
 
 
@@ -93,6 +94,7 @@ def test_which_variables_may_hold_a_secret():
         "TENORA_ACCEPTED_PEPPERS",
         "TENORA_IMPORTS__HF_TOKEN",
         "TENORA_DATABASE_URL",
+        "TENORA_RAY__DATABASE_URL",
         "TENORA_STORE_URL",
         "TENORA_S3_ENDPOINT_URL",
         "TENORA_S3_PUBLIC_ENDPOINT_URL",
@@ -101,8 +103,8 @@ def test_which_variables_may_hold_a_secret():
         "TENORA_PROFILE",
     }
     assert may_hold_secret("tenora_pepper")
-    groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "LOG"]
-    assert [group for group in groups if may_hold_secret(f"TENORA_{group}")] == ["IMPORTS"]
+    groups = ["ENGINE", "QUEUE", "LIMITS", "IMPORTS", "RAY", "LOG"]
+    assert [group for group in groups if may_hold_secret(f"TENORA_{group}")] == ["IMPORTS", "RAY"]
     assert not any(map(may_hold_secret, ["HOME", "PATH", "HF_TOKEN", "TENORA", "TENORA_"]))
 
 
@@ -142,7 +144,10 @@ def test_imports_from_nowhere(given):
 def test_only_known_names_pass(rest):
     name = f"TENORA_{rest}"
     prefixes = {known[:end] for known in setting_names() for end in range(len(known)) if known[end:].startswith("__")}
-    known = name in {*setting_names(), *CLIENT_NAMES, *prefixes} or name.startswith("TENORA_ENGINE__EXTRA_ARGS__")
+    files = {"TENORA_CONFIG_FILE", *(f"{secret}_FILE" for secret in secret_setting_names())}
+    known = name in {*setting_names(), *CLIENT_NAMES, *prefixes, *files} or name.startswith(
+        "TENORA_ENGINE__EXTRA_ARGS__"
+    )
     try:
         check_environment({name: "x"})
     except UnknownSetting:

@@ -4,6 +4,7 @@ import pytest
 
 from app.settings import setting_names
 from deploy.docs.reference import TABLES, Table, block, command_tree, errors, replace_block, settings
+from deploy.docs.remedies import REMEDIES
 from tests.support.faults.report import FAULTS
 from tests.support.faults.table import HEAD, MARKER, PAGE
 
@@ -16,6 +17,11 @@ def test_the_page_has_the_table_that_the_code_gives(table: Table) -> None:
 def test_every_setting_has_one_row() -> None:
     rows = [line.split("`")[1] for line in settings().splitlines() if line.startswith("| `")]
     assert tuple(sorted(rows)) == setting_names()
+
+
+def test_every_error_code_has_a_remedy_and_none_is_left() -> None:
+    codes = {line.split("`")[1] for line in errors().splitlines() if line.startswith("| `")}
+    assert codes == REMEDIES.keys()
 
 
 def test_the_tables_have_the_rows_that_people_look_for() -> None:

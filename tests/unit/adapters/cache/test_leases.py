@@ -115,6 +115,24 @@ async def test_drop_removes_at_once_or_with_the_last_lease(root: Path, store: Wa
     assert cache.evictions == 0
 
 
+async def test_the_digests_are_those_of_bytes_that_are_here(root: Path, store: WatchedStore, settled) -> None:
+    one, two, three = store.publish(1), store.publish(2), store.publish(3)
+    cache = DiskCache(root, store, 100_000)
+    fetching = asyncio.create_task(cache.lease(one))
+    await asyncio.sleep(0)
+    assert cache.digests == set()
+    held = await fetching
+    await fill(cache, two, three)
+    assert cache.digests == {one.digest, two.digest, three.digest}
+    await cache.drop(one)
+    await cache.drop(two)
+    assert cache.digests == {three.digest}
+    held.release()
+    await settled()
+    # A new process has not verified them yet.
+    assert DiskCache(root, store, 100_000).digests == {three.digest}
+
+
 async def test_a_lease_after_a_drop_keeps_the_bytes(root: Path, store: WatchedStore, settled) -> None:
     key = store.publish(1)
     cache = DiskCache(root, store, 10_000)

@@ -1,6 +1,7 @@
 """Engine view over HTTP, the deadline header, and metrics that name adapters to platform keys only."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -8,9 +9,10 @@ import pytest
 
 from app.domain.load_phases import LoadPhases
 from app.engine.port import EngineEvent
-from app.engine.status import StatusReport
+from app.engine.status import EngineState, ReplicaStatus, StatusReport
 from tests.support.fresh_metrics import fresh_metrics
 from tests.support.overviews import overview, queue, residency
+from tests.support.server import until
 from tests.support.serving import EMPTY, PeftFiles
 from tests.support.site import Site, Unit, make_unit, parts, running_site
 
@@ -55,8 +57,8 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
     }  # fmt: skip
     assert seen["tenants"]["data"][1]["tenant"] is None
     assert seen["versions"]["data"][0] == {
-        "name": f"{unit.slug}/prices@1", "tier": "slot", "pinned": True, "draining": False, "leases": 2,
-        "running": 1, "waiting": 1, "oldest_wait_s": 0.5, "bytes": 1000 * published,
+        "id": published, "name": f"{unit.slug}/prices@1", "tier": "slot", "pinned": True, "draining": False,
+        "leases": 2, "running": 1, "waiting": 1, "oldest_wait_s": 0.5, "bytes": 1000 * published,
     }  # fmt: skip
     assert seen["versions"]["total"] == 2
     [node] = seen["nodes"]
@@ -66,6 +68,36 @@ def test_the_platform_sees_everything(site: Site, admin: httpx.Client, unit: Uni
         None,
         False,
     )
+
+
+def test_nodes_show_their_engines(site: Site, admin: httpx.Client, unit: Unit, published: int) -> None:
+    name = f"{unit.slug}/prices@1"
+
+    def reported() -> bool:
+        [node] = admin.get("/admin/engine").json()["nodes"]
+        return node["engine"] is not None and name in [version["name"] for version in node["engine"]["versions"]]
+
+    until(reported, 60)
+    [node] = admin.get("/admin/engine").json()["nodes"]
+    engine = node["engine"]
+    assert node["role"] == "server"
+    assert engine["slots"] == {"total": 4, "used": 1, "pinned": 1}
+    assert engine["versions"] == [{"name": name, "tier": "slot", "running": 1, "waiting": 1}]
+    with site.client(unit.key) as own:
+        assert own.get("/admin/engine").status_code == 403
+        assert set(own.get("/v1/engine").json()) == {"running", "waiting", "total", "data"}
+
+
+def test_a_fleet_shows_its_replicas_and_routing(site: Site, admin: httpx.Client, unit: Unit, published: int) -> None:
+    assert admin.get("/admin/engine").json()["replicas"] == []
+    replica = ReplicaStatus("f" * 32, EngineState.READY, 4, 3, 2, 1, loads=9, requests=8, retries=7, lost=6)
+    site.engine.shown = replace(site.engine.shown, replicas=(replica,))
+    assert admin.get("/admin/engine").json()["replicas"] == [
+        {"node": "f" * 32, "state": "ready", "slots": 4, "slots_used": 3, "running": 2, "waiting": 1,
+         "loads": 9, "requests": 8, "retries": 7, "lost": 6}
+    ]  # fmt: skip
+    with site.client(unit.key) as own:
+        assert "f" * 32 not in own.get("/v1/engine").text
 
 
 def test_lists_are_cut_and_say_so(admin: httpx.Client, published: int) -> None:

@@ -23,6 +23,18 @@ def test_the_grid_names_what_is_wrong(alone, arguments, said):
     assert said in alone("bench", "adapters", *arguments, exit_code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--traces", "zipf,weekly"], "--traces has 'weekly'. Choose from zipf, diurnal, flash crowd, mmpp."),
+        (["--policies", "random"], "--policies has 'random'. Choose from tenora, round robin,"),
+        (["--replicas", "0"], "--replicas"),
+    ],
+)
+def test_the_fleet_names_what_is_wrong(alone, arguments, said):
+    assert said in alone("bench", "routing", *arguments, exit_code=2).stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_servers_too(tmp_path, number):
     # A shell starts background jobs with SIGINT ignored.

@@ -1,5 +1,6 @@
 """Engine metrics, sample by sample."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from app.domain.errors import ROWS
 from app.domain.load_phases import LoadPhases
 from app.domain.usage import UsageRecord
 from app.engine.port import EngineEvent
-from app.engine.status import EngineState
+from app.engine.status import EngineState, ReplicaStatus
 from app.services.limits.accounts import Health
 from app.services.serving.adapter_traffic import Traffic
 from app.wiring.engine_metrics import TOP, Metrics
@@ -68,6 +69,22 @@ async def test_places_and_tiers(engine: NoEngine, cache: DiskCache) -> None:
     assert one(found, "tenora_tier_used_bytes", tier="host") == 2000
     assert one(found, "tenora_tier_limit_bytes", tier="disk") == 2**34
     assert one(found, "tenora_cache_hits_total") == 0
+
+
+async def test_replicas_have_metrics_by_node_until_they_leave(engine: NoEngine, cache: DiskCache) -> None:
+    assert not any(name.startswith("tenora_replica") for name, _ in await samples(Metrics(engine, cache)))
+    two = [
+        ReplicaStatus("a", EngineState.READY, 4, 3, 2, 1, loads=9, requests=8, retries=7, lost=6),
+        ReplicaStatus("b", EngineState.STARTING, 0, 0, 0, 0, loads=0),
+    ]
+    engine.shown = replace(overview(), replicas=tuple(two))
+    found = await samples(Metrics(engine, cache))
+    values = {"up": 1, "slots": 4, "slots_used": 3, "requests_running": 2, "requests_waiting": 1}
+    values |= {"loads_total": 9, "requests_total": 8, "retries_total": 7, "lost_total": 6}
+    assert {name: one(found, f"tenora_replica_{name}", node="a") for name in values} == values
+    assert one(found, "tenora_replica_up", node="b") == 0
+    engine.shown = replace(overview(), replicas=tuple(two[1:]))
+    assert not any(("node", "a") in labels for _, labels in await samples(Metrics(engine, cache)))
 
 
 async def test_whether_limits_are_counted(engine: NoEngine, cache: DiskCache) -> None:
@@ -148,7 +165,9 @@ async def test_first_tokens_warm_and_cold(engine: NoEngine, cache: DiskCache) ->
     assert one(found, "tenora_time_to_first_token_seconds_count", adapter="warm") == 1
 
 
-@pytest.mark.parametrize(("state", "up"), [(EngineState.READY, 1), (EngineState.RESTARTING, 0)])
+@pytest.mark.parametrize(
+    ("state", "up"), [(EngineState.READY, 1), (EngineState.ASLEEP, 1), (EngineState.RESTARTING, 0)]
+)
 async def test_whether_the_engine_is_up(engine: NoEngine, cache: DiskCache, state: EngineState, up: int) -> None:
     engine.shown = overview(residency(1, oldest_wait_s=2.5), residency(2, oldest_wait_s=1.5))
     engine.state = state

@@ -1,5 +1,6 @@
 """``tenora engine show`` and ``tenora engine top`` against a live server."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -8,11 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.database.session import Database
+from app.database.urls import database_url
 from app.domain.load_phases import LoadPhases
+from app.domain.node_snapshots import NodeRole
 from app.engine.port import EngineEvent
+from app.engine.status import EngineState, ReplicaStatus
+from app.services.operations.node_snapshot import NodeReporter
+from app.services.operations.nodes import NodeService
 from tests.support.cli import Tenora
 from tests.support.overviews import overview, queue, residency
-from tests.support.serving import save_base
+from tests.support.serving import NoEngine, save_base
 from tests.support.site import Site, running_site
 
 HOSTILE = "\x1b[2J[red]"
@@ -49,6 +56,32 @@ def test_show_prints_every_part(tenora: Tenora) -> None:
     assert "(the server)|1.0|1|0|100" in lines
     assert sum("|slot|no|yes|3|1|2|1.5 s|37.0 MB" in line for line in lines) == 1
     assert sum("|disk|no|" in line for line in lines) == 30
+
+
+def test_nodes_and_replicas_are_shown(site: Site, tenora: Tenora, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = ReplicaStatus("f" * 32, EngineState.READY, 4, 3, 2, 1, loads=9, requests=8, retries=7, lost=6)
+    monkeypatch.setattr(site.engine, "shown", replace(site.engine.shown, replicas=(replica,)))
+    asyncio.run(_add_nodes(site))
+    lines = ["|".join(re.split(r"  +", line)) for line in tenora("engine", "show").stdout.splitlines()]
+    assert "f" * 32 + "|ready|3|4|2|1|9|8|7|6" in lines
+    [engine] = [line for line in lines if line.startswith("engine host|")]
+    assert re.fullmatch(r"engine host\|e{32}\|replica\|yes\|\S+\|-\|ready\|1/4\|0\|0\|[0-9]+ s", engine)
+    # A node of a release that reports nothing.
+    [old] = [line for line in lines if line.startswith("old host|")]
+    assert re.fullmatch(r"old host\|0{32}\|-\|yes\|\S+\|-\|-\|-\|-\|-\|-", old)
+
+
+async def _add_nodes(site: Site) -> None:
+    engine = NoEngine()
+    engine.shown = overview(residency(1))
+    reporter = NodeReporter(engine, NodeRole.REPLICA, "b" * 64)
+    database = Database(database_url(site.settings))
+    for identity, report in (("e", reporter.report), ("0", None)):
+        name = "engine host" if report else "old host"
+        node = NodeService(database, identity * 32, name, report=report)
+        await node.register()
+        await node.beat()
+    await database.close()
 
 
 def test_json_is_what_the_server_said(tenora: Tenora) -> None:

@@ -32,6 +32,22 @@ async def test_many_first_requests_load_once(desk: Desk, workers: Workers, versi
     assert (workers.held, workers.staged) == ({1}, {1}), "an adapter stays until its place is needed"
 
 
+async def test_the_loader_knows_the_digests_of_its_versions(desk: Desk, version: Versions) -> None:
+    (await desk.lease("r1", version(1))).release()
+    assert (desk.loader.digest(1), desk.loader.digest(2)) == (version(1).digest, "")
+
+
+async def test_waiting_requests_count_as_queued_tokens(desk: Desk, workers: Workers, version: Versions) -> None:
+    assert (desk.queue.queued_tokens, desk.queue.tokens_per_s) == (0, None)
+    workers.may_stage.clear()
+    waiting = asyncio.create_task(desk.lease("r1", version(1)))
+    await until(lambda: workers.stagings)
+    assert desk.queue.queued_tokens > 0
+    workers.may_stage.set()
+    (await waiting).release()
+    assert desk.queue.queued_tokens == 0
+
+
 async def test_whoever_came_first_may_go_away(desk: Desk, workers: Workers, version: Versions) -> None:
     workers.may_stage.clear()
     first = asyncio.create_task(desk.lease("first", version(1)))

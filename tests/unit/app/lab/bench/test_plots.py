@@ -1,5 +1,7 @@
 """PNG plots of the benchmarks."""
 
+import sys
+
 from matplotlib.image import imread
 
 from app.lab.bench.plots import Panel, Series, draw
@@ -20,6 +22,14 @@ def test_each_panel_shows_its_lines(tmp_path):
     draw(path, "Three panels in two rows", panels)
     assert imread(path).shape[0] > 1.5 * one.shape[0]
     assert imread(path).shape[1] > 1.5 * one.shape[1]
+
+
+def test_without_matplotlib_the_figures_stay(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    path = tmp_path / "plot.png"
+    draw(path, "A plot", [Panel("p", "x", "y", [Series("tenora", [1], [1], [1], [1])])])
+    assert not path.exists()
+    assert "plot.png is not drawn, because matplotlib is not installed." in caplog.text
 
 
 def _has(image, colour) -> bool:

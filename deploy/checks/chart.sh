@@ -1,0 +1,9 @@
+#!/bin/sh
+# Helm accepts the chart with each of its files of values. tests/deploy reads what it renders.
+set -eu
+helm=.clients/helm/bin/helm
+needed="--set settings.TENORA_BASE_MODEL=/models/base --set settings.TENORA_STORE_URL=s3://bucket/adapters"
+for values in deploy/helm/tenora/values*.yaml; do
+    # shellcheck disable=SC2086
+    $helm lint --quiet --strict deploy/helm/tenora -f "$values" $needed >/dev/null
+done

@@ -1,0 +1,1 @@
+"""The image, built and run with podman: ``python -m tests.containers``."""
