@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision: str = "0019"
-down_revision = "0018"
+down_revision: str | None = "0018"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 additive: bool = True
