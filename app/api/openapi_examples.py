@@ -228,6 +228,7 @@ _ENGINE = {
         "total": 1,
         "data": [
             {
+                "id": 12,
                 "name": "retail/pricing@3",
                 "tier": "slot",
                 "pinned": True,
@@ -241,6 +242,7 @@ _ENGINE = {
         ],
     },
     "limits": {"available": True, "uncounted": 0},
+    "replicas": [],
     "nodes": [
         {
             "id": "bd9e480f10144356b0a1ea7b0835b38c",
@@ -250,6 +252,22 @@ _ENGINE = {
             "seen_at": _LATER,
             "clock_ahead_s": 0,
             "clock_apart": False,
+            "role": "server",
+            "engine": {
+                "age_s": 1.2,
+                "state": "ready",
+                "device": "cpu",
+                "restarts": 0,
+                "hangs": 0,
+                "slots": {"total": 4, "used": 1, "pinned": 1},
+                "running": 3,
+                "waiting": 0,
+                "loads": 2,
+                "host_used_bytes": 262_144,
+                "disk_used_bytes": 131_072,
+                "versions": [{"name": "retail/pricing@3", "tier": "slot", "running": 3, "waiting": 0}],
+                "more_versions": 0,
+            },
         }
     ],
 }
