@@ -66,7 +66,8 @@ WITHHELD = frozenset(
     {
         *("audit_anchors", "audit_seals", "batch_chunks", "batch_results", "batches", "canaries", "canary_figures"),
         *("file_parts", "file_uploads", "files", "idempotency", "keys", "limit_accounts", "limit_grants"),
-        *("limit_reclaimed", "prices", "uploads", "usage", "usage_hours", "version_labels"),
+        *("limit_reclaimed", "prices", "sessions", "upload_refusals", "uploads"),
+        *("usage", "usage_hours", "usage_latencies", "version_labels"),
     }
 )
 
