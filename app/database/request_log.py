@@ -1,9 +1,10 @@
 """Usage records of single requests: pages of them, and sums and latency histograms by time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, Table, case, cast, extract, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,8 +23,12 @@ _WITHOUT_FRACTION = 19
 _COUNTS = ("requests", "failed", "prompt_tokens", "cached_tokens", "output_tokens", "cold_loads")
 
 
-#: Time to the first token, or duration of whole answers.
-Measure = Literal["ttft", "duration"]
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Histograms by step since 1970: times to the first token, and durations of whole answers."""
+
+    ttft: Mapping[int, LatencyHistogram]
+    duration: Mapping[int, LatencyHistogram]
 
 
 async def list_requests(
@@ -75,35 +80,41 @@ async def sums_of_records(connection: AsyncConnection, only: RequestFilter, *, s
 
 async def sums_of_hours(connection: AsyncConnection, only: RequestFilter, *, step_s: int) -> dict[int, Used]:
     """Sum hourly totals by step since 1970, from the hour of the start to that of the end."""
-    step = _whole(usage_hours.c.hour, step_s // _HOUR_S)
     names = (*_COUNTS, "load_s", "slot_s", "cost_units", "cost_picos")
-    columns: list[Any] = [func.sum(usage_hours.c[name]).label(name) for name in names]
-    statement = _of_hours(select(*columns, step.label("step")), usage_hours, only)
-    rows = await connection.execute(statement.group_by("step"))
+    sums = [func.sum(usage_hours.c[name]).label(name) for name in names]
+    # The index gives the rows by hour, so that only the few sums of hours are sorted by step.
+    hours = _of_hours(select(usage_hours.c.hour, *sums), usage_hours, only).group_by(usage_hours.c.hour).subquery()
+    step = _whole(hours.c.hour, step_s // _HOUR_S).label("step")
+    columns: list[Any] = [func.sum(hours.c[name]).label(name) for name in names]
+    rows = await connection.execute(select(step, *columns).group_by("step"))
     return {row.step: _used(row, cost=int(row.cost_units) * UNIT + int(row.cost_picos)) for row in rows}
 
 
-async def latencies_of_records(
-    connection: AsyncConnection, only: RequestFilter, *, step_s: int, measure: Measure
-) -> dict[int, LatencyHistogram]:
+async def latencies_of_records(connection: AsyncConnection, only: RequestFilter, *, step_s: int) -> Latencies:
     """Count records by step since 1970 and by latency."""
-    column = usage.c.ttft_s if measure == "ttft" else usage.c.duration_s
-    columns: list[Any] = [_step_of(connection, step_s).label("step"), _bucket_of(column).label("bucket")]
-    inner = _chosen(select(*columns), only)
-    inner = inner.where(column.is_not(None) if measure == "ttft" else usage.c.status == 200)
-    rows = inner.subquery()
-    statement = select(rows.c.step, rows.c.bucket, func.count()).group_by(rows.c.step, rows.c.bucket)
-    return _histograms((await connection.execute(statement)).all())
+    step = _step_of(connection, step_s).label("step")
+    measured = ((usage.c.ttft_s, usage.c.ttft_s.is_not(None)), (usage.c.duration_s, usage.c.status == 200))
+    found = []
+    for column, condition in measured:
+        inner = _chosen(select(step, _bucket_of(column).label("bucket")), only).where(condition).subquery()
+        statement = select(inner.c.step, inner.c.bucket, func.count()).group_by(inner.c.step, inner.c.bucket)
+        found.append(_histograms((await connection.execute(statement)).all()))
+    return Latencies(*found)
 
 
-async def latencies_of_hours(
-    connection: AsyncConnection, only: RequestFilter, *, step_s: int, measure: Measure
-) -> dict[int, LatencyHistogram]:
+async def latencies_of_hours(connection: AsyncConnection, only: RequestFilter, *, step_s: int) -> Latencies:
     """Sum hourly latencies by step since 1970, from the hour of the start to that of the end."""
-    step = _whole(usage_latencies.c.hour, step_s // _HOUR_S).label("step")
-    count = func.sum(usage_latencies.c[measure])
-    statement = _of_hours(select(step, usage_latencies.c.bucket, count), usage_latencies, only)
-    return _histograms((await connection.execute(statement.group_by("step", usage_latencies.c.bucket))).all())
+    place = (usage_latencies.c.hour, usage_latencies.c.bucket)
+    counts = [func.sum(usage_latencies.c[name]).label(name) for name in ("ttft", "duration")]
+    # An index has all of these columns in this order.
+    hours = _of_hours(select(*place, *counts), usage_latencies, only).group_by(*place).subquery()
+    step = _whole(hours.c.hour, step_s // _HOUR_S).label("step")
+    sums: list[Any] = [func.sum(hours.c[name]) for name in ("ttft", "duration")]
+    rows = (await connection.execute(select(step, hours.c.bucket, *sums).group_by("step", hours.c.bucket))).all()
+    return Latencies(
+        _histograms((number, bucket, ttft) for number, bucket, ttft, _ in rows),
+        _histograms((number, bucket, duration) for number, bucket, _, duration in rows),
+    )
 
 
 def _histograms(rows: Iterable[Sequence[Any]]) -> dict[int, LatencyHistogram]:

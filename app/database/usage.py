@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Label, Select, String, case, cast, delete, func, select
+from sqlalchemy import ColumnElement, Label, Select, String, Subquery, case, cast, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,6 +20,7 @@ from app.domain.usage import Group, Grouping, UsageRecord, Used, hour_of, start_
 
 _COLUMNS = tuple(field.name for field in fields(UsageRecord))
 _SUMS = tuple(field.name for field in fields(Used) if field.name != "cost")
+_STORED_SUMS = (*_SUMS, "cost_units", "cost_picos")
 _SECONDS = ("load_s", "slot_s")
 _HOUR_KEY = ("hour", "tenant_id", "key_id", "version_id")
 _LATENCY_KEY = (*_HOUR_KEY, "bucket")
@@ -61,11 +62,11 @@ async def totals(
         by: dimensions to group by.
         limit: maximum number of groups.
     """
-    columns = _grouped_by(by)
-    statement = _sums(columns).where(usage_hours.c.hour >= hours.start, usage_hours.c.hour < hours.stop)
+    conditions = [usage_hours.c.hour >= hours.start, usage_hours.c.hour < hours.stop]
     if tenant_id is not None:
-        statement = statement.where(usage_hours.c.tenant_id == tenant_id)
-    result = await connection.execute(statement.group_by(*columns).order_by(*columns).limit(limit))
+        conditions.append(usage_hours.c.tenant_id == tenant_id)
+    statement = _named_sums(_sums_by_ids(by, conditions), by)
+    result = await connection.execute(statement.limit(limit))
     # Without GROUP BY, SQL returns one row for an empty table.
     return [_group(row) for row in result.mappings() if row["requests"]]
 
@@ -204,27 +205,47 @@ def _month_sums(
     )
 
 
-def _sums(columns: Sequence[Label[Any]]) -> Select[Any]:
-    return (
-        select(*columns, *(func.sum(usage_hours.c[name]).label(name) for name in (*_SUMS, "cost_units", "cost_picos")))
-        .join_from(usage_hours, tenants, usage_hours.c.tenant_id == tenants.c.id)
-        .join(versions, usage_hours.c.version_id == versions.c.id, isouter=True)
-        .join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)
-        .join(_OWNERS, adapters.c.tenant_id == _OWNERS.c.id, isouter=True)
-    )
+def _sums_by_ids(by: Sequence[Grouping], conditions: Sequence[ColumnElement[bool]]) -> Subquery:
+    """Sum hourly totals by the ids behind the groups, before they are joined with names."""
+    ids: list[ColumnElement[Any]] = [usage_hours.c.tenant_id]
+    if Grouping.KEY in by:
+        ids.append(usage_hours.c.key_id)
+    if not {Grouping.ADAPTER, Grouping.VERSION}.isdisjoint(by):
+        ids.append(usage_hours.c.version_id)
+    if Grouping.HOUR in by:
+        ids.append(usage_hours.c.hour.label("start"))
+    elif Grouping.DAY in by:
+        ids.append((usage_hours.c.hour - usage_hours.c.hour % _DAY_HOURS).label("start"))
+    sums = [func.sum(usage_hours.c[name]).label(name) for name in _STORED_SUMS]
+    return select(*ids, *sums).where(*conditions).group_by(*ids).subquery()
 
 
-def _grouped_by(by: Sequence[Grouping]) -> list[Label[Any]]:
+def _named_sums(sums: Subquery, by: Sequence[Grouping]) -> Select[Any]:
+    """Sum sums by ids to the groups with their names, sorted by these."""
     adapter = _OWNERS.c.slug + "/" + adapters.c.slug
-    columns: dict[Grouping, Label[Any]] = {
-        Grouping.TENANT: tenants.c.slug.label("tenant"),
-        Grouping.KEY: usage_hours.c.key_id.label("key"),
-        Grouping.ADAPTER: func.coalesce(adapter, "").label("adapter"),
-        Grouping.VERSION: func.coalesce(adapter + "@" + cast(versions.c.number, String), "").label("adapter"),
-        Grouping.HOUR: usage_hours.c.hour.label("start"),
-        Grouping.DAY: (usage_hours.c.hour - usage_hours.c.hour % _DAY_HOURS).label("start"),
-    }
-    return [columns[grouping] for grouping in by]
+    columns: list[Label[Any]] = []
+    source = sums.join(tenants, sums.c.tenant_id == tenants.c.id)
+    if "version_id" in sums.c:
+        source = (
+            source.join(versions, sums.c.version_id == versions.c.id, isouter=True)
+            .join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)
+            .join(_OWNERS, adapters.c.tenant_id == _OWNERS.c.id, isouter=True)
+        )
+    for grouping in by:
+        match grouping:
+            case Grouping.TENANT:
+                columns.append(tenants.c.slug.label("tenant"))
+            case Grouping.KEY:
+                columns.append(sums.c.key_id.label("key"))
+            case Grouping.ADAPTER:
+                columns.append(func.coalesce(adapter, "").label("adapter"))
+            case Grouping.VERSION:
+                version = adapter + "@" + cast(versions.c.number, String)
+                columns.append(func.coalesce(version, "").label("adapter"))
+            case Grouping.HOUR | Grouping.DAY:
+                columns.append(sums.c.start.label("start"))
+    totals = [func.sum(sums.c[name]).label(name) for name in _STORED_SUMS]
+    return select(*columns, *totals).select_from(source).group_by(*columns).order_by(*columns)
 
 
 def _group(row: Mapping[str, Any]) -> Group:

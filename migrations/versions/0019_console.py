@@ -51,7 +51,9 @@ def upgrade() -> None:
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("ttft", "duration")),
         sa.PrimaryKeyConstraint("hour", "tenant_id", "key_id", "version_id", "bucket", name="pk_usage_latencies"),
     )
-    op.create_index("ix_usage_latencies_tenant_id_hour", "usage_latencies", ["tenant_id", "hour"])
+    read = ["bucket", "ttft", "duration"]
+    op.create_index("ix_usage_latencies_hour_bucket", "usage_latencies", ["hour", *read])
+    op.create_index("ix_usage_latencies_tenant_id_hour", "usage_latencies", ["tenant_id", "hour", *read])
 
 
 def downgrade() -> None:

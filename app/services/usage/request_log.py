@@ -5,6 +5,7 @@ answer is in either.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -117,10 +118,11 @@ class RequestLogService:
             sums_of, latencies = request_log.sums_of_hours, request_log.latencies_of_hours
         async with self._database.read() as connection:
             sums = await sums_of(connection, only, step_s=step.seconds)
-            ttft = await latencies(connection, only, step_s=step.seconds, measure="ttft")
-            duration = await latencies(connection, only, step_s=step.seconds, measure="duration")
+            found = await latencies(connection, only, step_s=step.seconds)
         points = [
-            SeriesPoint(_start_of(number, step), used, _percentiles(ttft, number), _percentiles(duration, number))
+            SeriesPoint(
+                _start_of(number, step), used, _percentiles(found.ttft, number), _percentiles(found.duration, number)
+            )
             for number, used in sorted(sums.items())
         ]
         return Series(only.start, only.end, step, tuple(points), costs=hourly)
@@ -174,7 +176,7 @@ def _start_of(number: int, step: SeriesStep) -> datetime:
     return _EPOCH + timedelta(seconds=number * step.seconds)
 
 
-def _percentiles(histograms: dict[int, LatencyHistogram], number: int) -> Percentiles:
+def _percentiles(histograms: Mapping[int, LatencyHistogram], number: int) -> Percentiles:
     found = histograms.get(number, LatencyHistogram())
     return Percentiles(*(found.percentile(share) for share in (0.5, 0.95, 0.99)))
 
