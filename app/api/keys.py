@@ -13,7 +13,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.auth import Admin, GatewayDep, Owner, authenticate, require, require_tenant
 from app.api.schemas import Cursor, KeyCreate, KeyOut, KeyPatch, KeyRotate, Limit, ListOut, NewKeyOut, answers
+from app.api.searches import Order
 from app.domain.access import Caller, KeyFilter, Scope
+from app.domain.searches import Sort
 from app.services.common.validation import DEFAULT_LIMIT
 
 _DEFAULT_ROTATION = KeyRotate()
@@ -35,8 +37,9 @@ async def _filter(
     working: Annotated[
         bool | None, Query(description="Only keys that are neither revoked nor expired, or only others")
     ] = None,
+    sort: Order = Sort.CREATED,
 ) -> KeyFilter:
-    return KeyFilter(text=text or None, working=working)
+    return KeyFilter(text=text or None, working=working, sort=sort)
 
 
 #: Filter of a list of keys.

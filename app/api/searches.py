@@ -7,12 +7,10 @@ from fastapi import Depends, Query
 from app.domain.searches import Search, Sort
 
 Text = Annotated[str | None, Query(alias="q", description="Part of a name, in upper or lower case")]
+Order = Annotated[Sort, Query(description="Order; a minus reverses it. Keep it from page to page.")]
 
 
-async def _search(
-    text: Text = None,
-    sort: Annotated[Sort, Query(description="Order; a minus reverses it. Keep it from page to page.")] = Sort.CREATED,
-) -> Search:
+async def _search(text: Text = None, sort: Order = Sort.CREATED) -> Search:
     return Search(text or None, sort)
 
 

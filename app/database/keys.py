@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.filters import named
@@ -182,16 +182,30 @@ async def find_key(connection: AsyncConnection, key_id: str, *, tenant_id: int |
 
 
 async def list_keys(
-    connection: AsyncConnection, only: KeyFilter, *, after: str, limit: int, now: datetime
+    connection: AsyncConnection,
+    only: KeyFilter,
+    *,
+    after: tuple[datetime | str, str] | None,
+    limit: int,
+    now: datetime,
 ) -> list[Key]:
-    """List keys with an id above ``after``, by id."""
-    conditions = [keys.c.id > after, *named(Search(only.text), keys.c.id, keys.c.name, keys.c.owner)]
+    """List keys in the order of the filter.
+
+    Args:
+        after: time of creation, or name, and id of the last key of the previous page.
+    """
+    conditions = named(Search(only.text), keys.c.id, keys.c.name, keys.c.owner)
+    place = (keys.c.name if only.sort.by_name else keys.c.created_at, keys.c.id)
+    if after is not None:
+        position = tuple_(*after, types=[column.type for column in place])
+        conditions.append(tuple_(*place) < position if only.sort.descending else tuple_(*place) > position)
     if not only.anyones:
         conditions.append(_owned_by(only.tenant_id))
     if only.working is not None:
         works = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
         conditions.append(works if only.working else ~works)
-    statement = select(*_SHOWN).select_from(WITH_TENANT).where(*conditions).order_by(keys.c.id).limit(limit)
+    order = [column.desc() if only.sort.descending else column for column in place]
+    statement = select(*_SHOWN).select_from(WITH_TENANT).where(*conditions).order_by(*order).limit(limit)
     return [_key(row) for row in await connection.execute(statement)]
 
 

@@ -8,6 +8,7 @@ from app.domain.limits.limits import UNLIMITED, Limits
 from app.domain.quotas import UNLIMITED as NO_QUOTA
 from app.domain.quotas import Quota
 from app.domain.restrictions import UNRESTRICTED, Restrictions
+from app.domain.searches import Sort
 
 
 class Scope(StrEnum):
@@ -76,12 +77,14 @@ class KeyFilter:
         anyones: True for keys of the platform and of all tenants.
         text: part of an id, a name or an owner.
         working: whether the key is neither revoked nor expired; None for both.
+        sort: order of the list; keys of one name are ordered by id.
     """
 
     tenant_id: int | None = None
     anyones: bool = False
     text: str | None = None
     working: bool | None = None
+    sort: Sort = Sort.CREATED
 
 
 @dataclass(frozen=True, slots=True)

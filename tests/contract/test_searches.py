@@ -1,5 +1,6 @@
 """Search and order of lists on both databases."""
 
+import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -84,6 +85,32 @@ async def test_a_cursor_belongs_to_its_order(node: Node) -> None:
     cursor = (await lister(limit=1, search=Search(sort=Sort.NAME))).next_cursor
     with pytest.raises(InvalidRequest, match="cursor"):
         await lister(limit=1, cursor=cursor, search=Search(sort=Sort.NEWEST))
+
+
+@pytest.mark.parametrize("sort", Sort)
+async def test_keys_of_one_name_or_time_are_on_one_page_each(node: Node, sort: Sort) -> None:
+    await node.tenants.create("pricing", actor="cli")
+    made = []
+    for number in range(7):
+        made.append((await node.keys.create("pricing", name=f"Key {number % 2}: ü", actor="cli")).key)
+        node.clock.advance(number % 3)
+    expected = sorted(made, key=lambda key: (key.name if sort.by_name else key.created_at, key.id))
+    only, found, cursor = KeyFilter(sort=sort), list[str](), None
+    while True:
+        page = await node.keys.list("pricing", only=only, limit=2, cursor=cursor)
+        found += [key.id for key in page.data]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert len(found) == 7
+    assert found == [key.id for key in (reversed(expected) if sort.descending else expected)]
+
+
+@pytest.mark.parametrize("text", ["x", "a" * 16, "a" * 16 + ":", "a" * 16 + ":x", "a" * 16 + ":-1", "a" * 16 + ":1e3"])
+async def test_other_cursors_of_keys_are_refused(node: Node, text: str) -> None:
+    cursor = base64.urlsafe_b64encode(text.encode()).decode()
+    with pytest.raises(InvalidRequest, match="cursor"):
+        await node.keys.list(None, cursor=cursor)
 
 
 async def test_keys_are_found_by_id_name_and_owner(node: Node) -> None:

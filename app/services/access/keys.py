@@ -1,19 +1,20 @@
 """API keys: create, restrict, rotate, revoke, list and authenticate them."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 from app.database import keys, sessions
 from app.database.session import Database
 from app.domain.access import Caller, Key, KeyFilter
 from app.domain.clock import Clock, is_past, utc_now
-from app.domain.errors import Conflict, RegistryUnavailable, Unauthenticated
+from app.domain.errors import Conflict, InvalidRequest, RegistryUnavailable, Unauthenticated
 from app.domain.pages import Page
 from app.domain.restrictions import UNRESTRICTED, Restrictions
-from app.domain.searches import Search
+from app.domain.searches import Search, Sort
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_changes import (
     NewKey,
@@ -25,7 +26,7 @@ from app.services.access.key_changes import (
     owner_id,
     record,
 )
-from app.services.access.key_format import KEY_ID, KeyHasher, parse_key
+from app.services.access.key_format import KeyHasher, parse_key
 from app.services.access.key_uses import KeyUses
 from app.services.access.restrictions import changed
 from app.services.common.batch_states import cancel_of_key
@@ -46,6 +47,11 @@ DEFAULT_GRACE_S = 3600
 _MAX_GRACE_S = 30 * 86400
 #: Filter that keeps every key of an owner.
 _ALL = KeyFilter()
+#: Id of a key, and its name or time of creation.
+_CURSOR = re.compile(r"([0-9A-Za-z]{16}):([^\0\n]{1,200})", re.ASCII)
+_MICROS = re.compile(r"[0-9]{1,17}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _REFUSED = "Missing or invalid API key. Send the header Authorization: Bearer tnr_... or x-api-key."
 
 
@@ -184,7 +190,7 @@ class KeyService:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> Page[Key]:
-        """List keys by id, including revoked and expired ones.
+        """List keys, the oldest first unless the filter sorts them, including revoked and expired ones.
 
         Args:
             only: filter, whose owner is replaced by ``tenant`` unless it is for keys of anyone.
@@ -194,11 +200,11 @@ class KeyService:
         """
         checked_limit(limit)
         checked_search(Search(only.text))
-        after = read_cursor(cursor, KEY_ID) or ""
+        after = _position(read_cursor(cursor, _CURSOR), only.sort)
         async with self._database.read() as connection:
             only = replace(only, tenant_id=await owner_id(connection, tenant))
             rows = await keys.list_keys(connection, only, after=after, limit=limit + 1, now=self._clock())
-        return page_of(rows, limit, lambda key: key.id)
+        return page_of(rows, limit, lambda key: f"{key.id}:{_place(key, only.sort)}")
 
     async def own(self, caller: Caller) -> Key:
         """Return the caller's own key.
@@ -255,3 +261,18 @@ class KeyService:
 
     def _restricted(self, old: Restrictions, patch: Mapping[str, object]) -> Restrictions:
         return changed(old, patch, base_name=self.base_name)
+
+
+def _place(key: Key, sort: Sort) -> str:
+    return key.name if sort.by_name else str((key.created_at - _EPOCH) // _MICROSECOND)
+
+
+def _position(cursor: str | None, sort: Sort) -> tuple[datetime | str, str] | None:
+    if cursor is None:
+        return None
+    key_id, _, place = cursor.partition(":")
+    if sort.by_name:
+        return place, key_id
+    if not _MICROS.fullmatch(place):
+        raise InvalidRequest("cursor is not the next_cursor of the previous page.", param="cursor")
+    return _EPOCH + int(place) * _MICROSECOND, key_id
