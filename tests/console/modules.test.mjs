@@ -7,6 +7,7 @@ const { csv } = await import(new URL("csv.ts", lib));
 const { wordDiff } = await import(new URL("diff.ts", lib));
 const { bytes, seconds, weights } = await import(new URL("format.ts", lib));
 const { safeLink, to } = await import(new URL("links.ts", lib));
+const { ownPath, setOwnTenant } = await import(new URL("own-paths.ts", lib));
 const { serverEvents } = await import(new URL("sse.ts", lib));
 const { usageSeries } = await import(new URL("usage-series.ts", lib));
 
@@ -34,6 +35,17 @@ test("only http and https become links", () => {
     assert.equal(safeLink(text), null, text);
   }
   assert.equal(to.adapter("a/b", "<c>"), "/t/a%2Fb/adapters/%3Cc%3E");
+});
+
+test("a tenant's own key asks for nothing under /admin", () => {
+  assert.equal(ownPath("/admin/tenants/acme/adapters"), "/admin/tenants/acme/adapters");
+  setOwnTenant("acme");
+  assert.equal(ownPath("/admin/tenants/acme/adapters/a%2Fb"), "/v1/adapters/a%2Fb");
+  for (const path of ["/admin/tenants/acme", "/admin/tenants/acmes/adapters", "/admin/tenants", "/v1/usage"]) {
+    assert.equal(ownPath(path), path);
+  }
+  setOwnTenant(null);
+  assert.equal(ownPath("/admin/tenants/acme/adapters"), "/admin/tenants/acme/adapters");
 });
 
 test("events arrive whole, however the bytes are cut", async () => {

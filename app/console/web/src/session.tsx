@@ -5,6 +5,7 @@ import { ApiError } from "./api/error";
 import { signOut } from "./api/session";
 import { Loading } from "./components/loaded";
 import { ErrorNotice } from "./components/error-notice";
+import { setOwnTenant } from "./lib/own-paths";
 import { SignIn } from "./pages/sign-in";
 import { ME, forgetSession } from "./session-cache";
 
@@ -46,6 +47,7 @@ export function SessionGate({ children }: { children: ReactNode }) {
 async function fetchMe(): Promise<Me | null> {
   try {
     const [key, server] = await Promise.all([body(api.GET("/v1/key")), body(api.GET("/v1/server"))]);
+    setOwnTenant(key.tenant);
     return { key, server };
   } catch (error) {
     if (error instanceof ApiError && error.isSignedOut) return null;

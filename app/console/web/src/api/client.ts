@@ -1,4 +1,5 @@
-import createClient, { type Middleware } from "openapi-fetch";
+import createClient, { type Middleware, defaultPathSerializer } from "openapi-fetch";
+import { ownPath } from "../lib/own-paths";
 import { UnreachableError, errorOf } from "./error";
 import type { components, paths } from "./schema";
 
@@ -21,6 +22,7 @@ const outcome: Middleware = {
 export const api = createClient<paths, "application/json">({
   credentials: "same-origin",
   headers: CONSOLE_HEADERS,
+  pathSerializer: (path, params) => ownPath(defaultPathSerializer(path, params)),
 });
 api.use(outcome);
 

@@ -1,5 +1,6 @@
 import { CONSOLE_HEADERS, type Schemas, api, body } from "../../../api/client";
 import { ApiError, UnreachableError, errorOf } from "../../../api/error";
+import { ownPath } from "../../../lib/own-paths";
 import { contentDigest, sha256 } from "./digest";
 import { CONFIG, type Selection, WEIGHTS } from "./selection";
 import type { OnProgress } from "./send";
@@ -111,7 +112,7 @@ function missingParts(upload: Upload, files: ReadonlyMap<string, File>): Part[] 
 /** Send a part, again after a failure that may pass. */
 async function sendPart(path: Destination, upload: string, part: Part, signal: AbortSignal): Promise<void> {
   const [tenant, adapter, id, file] = [path.tenant, path.adapter, upload, part.file].map(encodeURIComponent);
-  const url = `/admin/tenants/${tenant}/adapters/${adapter}/uploads/${id}/files/${file}/parts/${part.number}`;
+  const url = ownPath(`/admin/tenants/${tenant}/adapters/${adapter}/uploads/${id}/files/${file}/parts/${part.number}`);
   const content = await part.blob.arrayBuffer();
   const headers = {
     ...CONSOLE_HEADERS,

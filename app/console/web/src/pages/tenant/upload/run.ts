@@ -1,5 +1,6 @@
 import { CONSOLE_HEADERS, type Schemas, api, body } from "../../../api/client";
 import { ApiError, type Reason, errorOf } from "../../../api/error";
+import { ownPath } from "../../../lib/own-paths";
 import { CONFIG, type Selection, WEIGHTS, firstCheck, headerEnd } from "./selection";
 import { sendInParts } from "./parts";
 import { type OnProgress, postForm, versionsUrl } from "./send";
@@ -67,7 +68,7 @@ async function precheck(
     "options",
     JSON.stringify({ weights_bytes: files.weights.size, adapter: request.adapter, files: files.others.slice(0, 1000) }),
   );
-  const url = `/admin/tenants/${encodeURIComponent(request.tenant)}/adapters/validate`;
+  const url = ownPath(`/admin/tenants/${encodeURIComponent(request.tenant)}/adapters/validate`);
   const response = await fetch(url, { method: "POST", body: form, headers: CONSOLE_HEADERS, signal });
   if (!response.ok) throw await errorOf(response);
   const { reasons } = (await response.json()) as Schemas["Validation"];

@@ -1,5 +1,6 @@
 import { CONSOLE_HEADERS } from "../../../api/client";
 import { UnreachableError, errorFrom } from "../../../api/error";
+import { ownPath } from "../../../lib/own-paths";
 
 /** Progress of a body: bytes sent and all bytes. */
 export type OnProgress = (sent: number, total: number) => void;
@@ -24,5 +25,5 @@ export function postForm<T>(url: string, form: FormData, onProgress: OnProgress,
 }
 
 export function versionsUrl(tenant: string, adapter: string): string {
-  return `/admin/tenants/${encodeURIComponent(tenant)}/adapters/${encodeURIComponent(adapter)}/versions`;
+  return ownPath(`/admin/tenants/${encodeURIComponent(tenant)}/adapters/${encodeURIComponent(adapter)}/versions`);
 }
