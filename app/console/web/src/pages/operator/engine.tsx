@@ -7,14 +7,15 @@ import { Loaded } from "../../components/loaded";
 import { Page } from "../../components/page";
 import { Table } from "../../components/table";
 import { Tiles } from "../../components/tiles";
-import { NONE, bytes, count, number, seconds, share, time } from "../../lib/format";
+import { NONE, bytes, count, number, seconds, share } from "../../lib/format";
+import { type EngineNode, NodePicker, NodeState, Nodes, Replicas, THIS_SERVER, hasEngine } from "./engine-nodes";
 
 type Engine = Schemas["Engine"];
 
 const REFRESH_MS = 1_000;
 const KEPT_S = 300;
 
-/** The engine once a second: slots, queues, tiers and load times. */
+/** Engines once a second: that of this server with tiers and load times, or that of a node as of its heartbeat. */
 export function EnginePage() {
   return (
     <Page title="Engine" scopes={["admin"]}>
@@ -31,20 +32,48 @@ function LiveEngine() {
     staleTime: 0,
     retry: false,
   });
+  const [chosen, setChosen] = useState(THIS_SERVER);
   return (
     <Loaded query={query}>
-      {(engine) => (
-        <>
-          <Summary engine={engine} />
-          <QueueChart engine={engine} at={query.dataUpdatedAt} />
-          <Tiers tiers={engine.tiers} />
-          <Loads loads={engine.load_seconds} />
-          <Versions versions={engine.versions} />
-          <Tenants tenants={engine.tenants} />
-          <Servers servers={engine.nodes} />
-        </>
-      )}
+      {(engine) => {
+        const nodes = engine.nodes.filter(hasEngine);
+        const node = nodes.find((one) => one.id === chosen);
+        return (
+          <>
+            <NodePicker name={engine.node} nodes={nodes} chosen={node?.id ?? THIS_SERVER} onChosen={setChosen} />
+            {node === undefined ? (
+              <ThisServer engine={engine} at={query.dataUpdatedAt} />
+            ) : (
+              <OneNode key={node.id} node={node} at={query.dataUpdatedAt} />
+            )}
+            <Nodes nodes={engine.nodes} />
+          </>
+        );
+      }}
     </Loaded>
+  );
+}
+
+function ThisServer({ engine, at }: { engine: Engine; at: number }) {
+  return (
+    <>
+      <Summary engine={engine} />
+      <QueueChart running={engine.queue.running} waiting={engine.queue.waiting} at={at} />
+      <Tiers tiers={engine.tiers} />
+      <Loads loads={engine.load_seconds} />
+      <Versions versions={engine.versions} />
+      <Tenants tenants={engine.tenants} />
+      <Replicas replicas={engine.replicas} />
+    </>
+  );
+}
+
+function OneNode({ node, at }: { node: EngineNode; at: number }) {
+  return (
+    <>
+      <QueueChart running={node.engine.running} waiting={node.engine.waiting} at={at} />
+      <NodeState node={node} />
+    </>
   );
 }
 
@@ -69,9 +98,8 @@ interface Sample {
   waiting: number;
 }
 
-function QueueChart({ engine, at }: { engine: Engine; at: number }) {
+function QueueChart({ running, waiting, at }: Sample) {
   const [samples, setSamples] = useState<readonly Sample[]>([]);
-  const { running, waiting } = engine.queue;
 
   useEffect(() => {
     setSamples((before) => [
@@ -168,23 +196,6 @@ function Tenants({ tenants }: { tenants: Engine["tenants"] }) {
         { head: "Weight", numeric: true, cell: (tenant) => number(tenant.weight) },
         { head: "Running", numeric: true, cell: (tenant) => count(tenant.running) },
         { head: "Waiting", numeric: true, cell: (tenant) => count(tenant.waiting) },
-      ]}
-    />
-  );
-}
-
-function Servers({ servers }: { servers: Engine["nodes"] }) {
-  return (
-    <Table
-      caption="Servers"
-      showCaption
-      rows={servers}
-      rowKey={(server) => server.id}
-      columns={[
-        { head: "Server", cell: (server) => server.name },
-        { head: "State", cell: (server) => <Badge state={server.alive ? "ok" : "no answer"} /> },
-        { head: "Started", cell: (server) => time(server.started_at) },
-        { head: "Seen", cell: (server) => time(server.seen_at) },
       ]}
     />
   );
