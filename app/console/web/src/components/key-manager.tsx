@@ -8,14 +8,23 @@ import { KeyTable } from "./key-table";
 import { NewKeyDialog } from "./new-key-dialog";
 import { type PageOf, Paged, usePages } from "./paged";
 import { ErrorNotice } from "./error-notice";
+import { IN_KEYS, SearchFields, type Sort } from "./search-fields";
+import { useDebounced } from "../lib/debounced";
 
 type Key = Schemas["Key"];
 type NewKey = Schemas["NewKey"];
 
+/** Search, order and position of a list of keys. */
+export interface KeyQuery {
+  cursor: string | undefined;
+  q: string | undefined;
+  sort: Sort;
+}
+
 /** Calls on one owner's keys: a tenant's by itself or by the platform, or the platform's. */
 export interface KeyCalls {
   queryKey: readonly unknown[];
-  list: (cursor: string | undefined) => Promise<PageOf<Key>>;
+  list: (query: KeyQuery) => Promise<PageOf<Key>>;
   create: (body: Schemas["KeyCreate"]) => Promise<NewKey>;
   revoke: (id: string) => Promise<unknown>;
   /** Absent where the caller may not rotate keys. */
@@ -29,7 +38,10 @@ export function KeyManager({ calls }: { calls: KeyCalls }) {
   const [creating, setCreating] = useState(false);
   const [revoking, setRevoking] = useState<Key | null>(null);
   const [shown, setShown] = useState<NewKey | null>(null);
-  const query = usePages(["keys", ...calls.queryKey], calls.list);
+  const [text, setText] = useState("");
+  const [sort, setSort] = useState<Sort>("-created");
+  const search = { q: useDebounced(text.trim()) || undefined, sort };
+  const query = usePages(["keys", ...calls.queryKey, search], (cursor) => calls.list({ ...search, cursor }));
   const rotate = useMutation({
     mutationFn: (id: string) => calls.rotate?.(id) ?? Promise.reject(),
     onSuccess: setShown,
@@ -42,10 +54,15 @@ export function KeyManager({ calls }: { calls: KeyCalls }) {
           Create a key…
         </button>
       </p>
+      <search className="fields" aria-label="Search in keys">
+        <SearchFields {...IN_KEYS} text={text} onText={setText} sort={sort} onSort={setSort} />
+      </search>
       {rotate.error !== null && <ErrorNotice error={rotate.error} />}
       <Paged query={query}>
         {(keys) =>
-          keys.length === 0 ? (
+          keys.length === 0 && search.q !== undefined ? (
+            <p className="quiet">No such key.</p>
+          ) : keys.length === 0 ? (
             <Empty title="No keys" command={calls.command}>
               <p>Create the first key. It is shown once.</p>
             </Empty>

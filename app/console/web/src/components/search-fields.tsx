@@ -10,7 +10,13 @@ const SORTS: readonly (readonly [Sort, string])[] = [
   ["-name", "by name, backwards"],
 ];
 
+/** Texts of a search in keys. */
+export const IN_KEYS = { label: "Search", hint: "id, name or owner" } as const;
+
 interface Props {
+  label?: string;
+  /** Where the text is searched. */
+  hint?: string;
   text: string;
   onText: (text: string) => void;
   sort: Sort;
@@ -18,10 +24,10 @@ interface Props {
 }
 
 /** Search and order of a list. */
-export function SearchFields({ text, onText, sort, onSort }: Props) {
+export function SearchFields({ label = "Name", hint = "part of a name", text, onText, sort, onSort }: Props) {
   return (
     <>
-      <Field label="Name" type="search" placeholder="part of a name" value={text} onValue={onText} />
+      <Field label={label} type="search" placeholder={hint} value={text} onValue={onText} />
       <Select label="Order" value={sort} onValue={(value) => onSort(value as Sort)} options={SORTS} />
     </>
   );

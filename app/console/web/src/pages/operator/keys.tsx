@@ -2,14 +2,15 @@ import { useState } from "react";
 import { api, body } from "../../api/client";
 import { type KeyCalls, KeyManager } from "../../components/key-manager";
 import { KeyTable } from "../../components/key-table";
-import { Checkbox, Field } from "../../components/field";
+import { Checkbox } from "../../components/field";
 import { Page } from "../../components/page";
 import { Paged, usePages } from "../../components/paged";
+import { IN_KEYS, SearchFields, type Sort } from "../../components/search-fields";
 import { useDebounced } from "../../lib/debounced";
 
 const PLATFORM: KeyCalls = {
   queryKey: ["platform"],
-  list: (cursor) => body(api.GET("/admin/keys", { params: { query: { cursor } } })),
+  list: (query) => body(api.GET("/admin/keys", { params: { query } })),
   create: (key) => body(api.POST("/admin/keys", { body: key })),
   revoke: (id) => api.DELETE("/admin/keys/{key_id}", { params: { path: { key_id: id } } }),
   rotate: (id) => body(api.POST("/admin/keys/{key_id}/rotate", { params: { path: { key_id: id } }, body: {} })),
@@ -33,15 +34,16 @@ export function PlatformKeys() {
 function AllKeys() {
   const [text, setText] = useState("");
   const [onlyWorking, setOnlyWorking] = useState(true);
-  const filter = { q: useDebounced(text.trim()) || undefined, working: onlyWorking ? true : undefined };
+  const [sort, setSort] = useState<Sort>("-created");
+  const filter = { q: useDebounced(text.trim()) || undefined, sort, working: onlyWorking ? true : undefined };
   const query = usePages(["keys", "all", filter], (cursor) =>
     body(api.GET("/admin/keys/all", { params: { query: { ...filter, cursor } } })),
   );
   return (
     <section aria-label="Keys of all tenants">
       <h2>Keys of all tenants</h2>
-      <search className="fields">
-        <Field label="Id, name or owner" type="search" value={text} onValue={setText} />
+      <search className="fields" aria-label="Search in keys of all tenants">
+        <SearchFields {...IN_KEYS} text={text} onText={setText} sort={sort} onSort={setSort} />
         <Checkbox label="Only keys that work" checked={onlyWorking} onValue={setOnlyWorking} />
       </search>
       <Paged query={query}>

@@ -24,8 +24,7 @@ function command(tenant: string): string {
 function platformCalls(tenant: string): KeyCalls {
   return {
     queryKey: [tenant],
-    list: (cursor) =>
-      body(api.GET("/admin/tenants/{tenant}/keys", { params: { path: { tenant }, query: { cursor } } })),
+    list: (query) => body(api.GET("/admin/tenants/{tenant}/keys", { params: { path: { tenant }, query } })),
     create: (key) => body(api.POST("/admin/tenants/{tenant}/keys", { params: { path: { tenant } }, body: key })),
     revoke: (id) => api.DELETE("/admin/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } }),
     rotate: (id) =>
@@ -43,7 +42,7 @@ function platformCalls(tenant: string): KeyCalls {
 function ownCalls(tenant: string, scopes: readonly string[]): KeyCalls {
   return {
     queryKey: [tenant],
-    list: (cursor) => body(api.GET("/v1/keys", { params: { query: { cursor } } })),
+    list: (query) => body(api.GET("/v1/keys", { params: { query } })),
     create: (key) => body(api.POST("/v1/keys", { body: key })),
     revoke: (id) => api.DELETE("/v1/keys/{key_id}", { params: { path: { key_id: id } } }),
     // A key gives away no more than it has.
