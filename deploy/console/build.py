@@ -41,6 +41,18 @@ def build(target: Path) -> None:
     _run("prettier/bin/prettier.cjs", "--check", "src", *_FILES, f"!{_TYPES}")
     _run("typescript/bin/tsc", "--noEmit")
     _run("vite/bin/vite.js", "build", "--outDir", str(target), "--emptyOutDir", "--logLevel", "error")
+    _add_licenses(target / "licenses.md")
+
+
+def _add_licenses(file: Path) -> None:
+    """Add the notices of packages that only the worker has, which Vite leaves out."""
+    notices = file.read_text(encoding="utf-8")
+    for name in sorted(json.loads((SOURCE / "package.json").read_text(encoding="utf-8"))["dependencies"]):
+        if f"\n## {name} - " not in notices:
+            about = json.loads((PACKAGES / name / "package.json").read_text(encoding="utf-8"))
+            license_text = (PACKAGES / name / "LICENSE").read_text(encoding="utf-8").strip()
+            notices += f"\n## {name} - {about['version']} ({about['license']})\n\n{license_text}\n"
+    file.write_text(notices, encoding="utf-8")
 
 
 def _copy_source() -> None:

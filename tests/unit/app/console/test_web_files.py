@@ -1,6 +1,7 @@
 """Source and build of the console: no way from a text to markup or code, no other origin, a small script."""
 
 import gzip
+import json
 import re
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_the_script_is_small() -> None:
     scripts = [path.read_bytes() for path in STATIC.rglob("*.js")]
     assert scripts
     assert sum(len(gzip.compress(script)) for script in scripts) <= MOST_SCRIPT_BYTES
+
+
+def test_every_package_in_the_scripts_has_its_notice() -> None:
+    packages = json.loads((SOURCE / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    notices = (STATIC / "licenses.md").read_text(encoding="utf-8")
+    for name, version in packages.items():
+        assert f"\n## {name} - {version} (" in notices, name
