@@ -72,7 +72,7 @@ async def measure(url: str, *, tenants: int = 1000, adapters_each: int = 10, rou
     try:
         await _refuse_unless_empty(database)
         minted = [mint_key() for _ in range(tenants)]
-        await _fill(database, minted, adapters_each)
+        await fill(database, minted, adapters_each)
         timings = await _time_steps(database, minted, adapters_each, rounds)
     finally:
         await database.close()
@@ -97,15 +97,33 @@ async def _refuse_unless_empty(database: Database) -> None:
         raise ValueError(f"The database at database_url has {count} tenants. Use an empty database.")
 
 
-async def _fill(database: Database, minted: list[MintedKey], adapters_each: int) -> None:
-    hasher = KeyHasher(_PEPPERS)
-    tenant_ids = range(1, len(minted) + 1)
-    adapter_ids = range(1, len(minted) * adapters_each + 1)
+async def fill(
+    database: Database,
+    minted: list[MintedKey],
+    adapters_each: int,
+    *,
+    peppers: Peppers = _PEPPERS,
+    tenants_before: int = 0,
+    adapters_before: int = 0,
+) -> None:
+    """Add a tenant for each key, with adapters that have one version and the alias ``default``.
+
+    Args:
+        tenants_before, adapters_before: numbers of tenants and adapters that the registry has.
+    """
+    hasher = KeyHasher(peppers)
+    tenant_ids = range(tenants_before + 1, tenants_before + len(minted) + 1)
+    places = range(len(minted) * adapters_each)
+    adapter_ids = [adapters_before + place + 1 for place in places]
+    owned = [
+        _adapter(number, tenant_ids[place // adapters_each], place % adapters_each)
+        for number, place in zip(adapter_ids, places, strict=True)
+    ]
     async with database.write() as connection:
         await connection.execute(insert(tables.tenants), [_tenant(number) for number in tenant_ids])
         hashes = [(number, key.id, hasher.hash(key.text)) for number, key in zip(tenant_ids, minted, strict=True)]
         await connection.execute(insert(tables.keys), [_key(*row) for row in hashes])
-        await connection.execute(insert(tables.adapters), [_adapter(number, adapters_each) for number in adapter_ids])
+        await connection.execute(insert(tables.adapters), owned)
         await connection.execute(insert(tables.versions), [_version(number) for number in adapter_ids])
         await connection.execute(insert(tables.aliases), [_alias(number) for number in adapter_ids])
         await connection.execute(insert(tables.alias_targets), [_target(number) for number in adapter_ids])
@@ -128,9 +146,8 @@ def _key(tenant_id: int, key_id: str, hmac: str) -> dict[str, object]:
     }
 
 
-def _adapter(number: int, adapters_each: int) -> dict[str, object]:
-    owner, place = divmod(number - 1, adapters_each)
-    return {"id": number, "tenant_id": owner + 1, "slug": f"adapter-{place}", "created_at": _START}
+def _adapter(number: int, tenant_id: int, place: int) -> dict[str, object]:
+    return {"id": number, "tenant_id": tenant_id, "slug": f"adapter-{place}", "created_at": _START}
 
 
 def _version(number: int) -> dict[str, object]:
