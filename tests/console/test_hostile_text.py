@@ -5,12 +5,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Browser, FilePayload, Page, expect
 
 from tests.support.browser import sign_in, watched_page
 from tests.support.console_site import TENANT, ConsoleSite, make_batch, upload
-from tests.support.serving import peft_files
+from tests.support.serving import PeftFiles, peft_files
 
 #: Each would set ``window.attacked`` if a page took it for markup, code or an address.
 CORPUS = (
@@ -46,7 +47,19 @@ def adapter(site: ConsoleSite, tmp_path_factory: pytest.TempPathFactory) -> str:
             assert admin.patch(f"/admin/tenants/{TENANT}", json={"name": text[:60]}).is_success
     with site.client(site.key) as tenant:
         make_batch(tenant, {f"note{number}": text for number, text in enumerate(CORPUS)})
+        _refuse(tenant, peft_files(folder / "refused", seed=120))
     return "hostile"
+
+
+def _refuse(tenant: httpx.Client, files: PeftFiles) -> None:
+    """Send uploads whose names of files and keys of the config are the corpus; their reasons are kept."""
+    config = json.dumps(json.loads(files.config) | {text: text for text in CORPUS})
+    for adapter, parts in {
+        "hostile-keys": {"adapter_config.json": config.encode(), "adapter_model.safetensors": files.weights},
+        "hostile-names": dict.fromkeys(CORPUS, b"x"),
+    }.items():
+        named = {name: (name, content) for name, content in parts.items()}
+        assert tenant.post(f"/v1/adapters/{adapter}/versions", files=named).status_code == 422
 
 
 @pytest.mark.parametrize("path", ["adapters/hostile", "keys", "batches", "events", "deletions", "shared"])
@@ -112,6 +125,19 @@ async def test_reasons_of_a_refusal_are_text(browser: Browser, site: ConsoleSite
         await page.get_by_label("Card").fill(CORPUS[0])
         await page.get_by_role("button", name="Upload", exact=True).click()
         await expect(page.get_by_role("alert")).to_be_visible()
+        await _check(page)
+
+
+@pytest.mark.parametrize("refused", ["hostile-keys", "hostile-names"])
+async def test_stored_reasons_of_a_refusal_are_text(
+    browser: Browser, site: ConsoleSite, adapter: str, refused: str
+) -> None:
+    async with watched_page(browser, site.url) as page:
+        await sign_in(page, site.key)
+        await page.goto(f"/console/t/{TENANT}/upload")
+        await page.get_by_role("button", name=f"Show the reasons for {refused}").first.click()
+        reasons = page.get_by_role("dialog").get_by_role("table", name="Reasons")
+        await expect(reasons).to_contain_text(CORPUS[1])
         await _check(page)
 
 
