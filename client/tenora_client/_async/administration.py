@@ -1,4 +1,4 @@
-"""Namespaces ``tenants`` and ``keys``, for platform keys."""
+"""Namespaces ``tenants``, for platform keys, and ``keys``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class AsyncTenants(AsyncResource):
 
 
 class AsyncKeys(AsyncResource):
-    """API keys of a tenant, or of the platform where ``tenant`` is None.
+    """API keys of a tenant, or where ``tenant`` is None, those of the platform or of the calling key's tenant.
+
+    A tenant's key with the scope ``keys:write`` lists, creates and revokes its tenant's keys. Restrictions and rotation
+    need a platform key.
 
     Raises (every method):
         Refused: the server answered with an error.
@@ -69,9 +72,10 @@ class AsyncKeys(AsyncResource):
         VersionMismatch: the server lacks the route, or its answer has another form.
     """
 
-    def list(self, tenant: str | None = None) -> AsyncIterator[Key]:
+    async def list(self, tenant: str | None = None) -> AsyncIterator[Key]:
         """Yield keys, also expired and revoked ones."""
-        return self._session.items(Key, _keys(tenant))
+        async for key in self._session.items(Key, await self._path(tenant)):
+            yield key
 
     async def create(
         self,
@@ -87,7 +91,7 @@ class AsyncKeys(AsyncResource):
         """Create a key. Its text is in ``key`` of the answer, and is shown only once."""
         body = _given(name=name, scopes=scopes, expires_in_s=expires_in_s)
         body.update(_given(adapters=adapters, addresses=addresses, limits=limits))
-        return await self._session.change(NewKey, "POST", _keys(tenant), body)
+        return await self._session.change(NewKey, "POST", await self._path(tenant), body)
 
     async def restrict(self, key_id: str, restrictions: Mapping[str, Any], *, tenant: str | None = None) -> Key:
         """Set or lift restrictions of a key.
@@ -103,7 +107,11 @@ class AsyncKeys(AsyncResource):
 
     async def revoke(self, key_id: str, *, tenant: str | None = None) -> None:
         """Revoke a key. It stops working within a second."""
-        await self._session.send("DELETE", _keys(tenant, key_id))
+        await self._session.send("DELETE", await self._path(tenant, key_id))
+
+    async def _path(self, tenant: str | None, *segments: str) -> str:
+        own = tenant is None and not await self._session.is_platform()
+        return path_of("v1", "keys", *segments) if own else _keys(tenant, *segments)
 
 
 def _keys(tenant: str | None, *segments: str) -> str:

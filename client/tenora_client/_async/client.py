@@ -53,7 +53,7 @@ class AsyncClient:
     Attributes:
         adapters: adapters, versions, aliases and shares.
         tenants: tenants of the server, for platform keys.
-        keys: API keys, for platform keys.
+        keys: API keys, for platform keys and keys with the scope ``keys:write``.
         files: inputs and outputs of batches.
         batches: batches of requests.
         url: address of the server.

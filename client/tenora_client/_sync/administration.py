@@ -1,5 +1,5 @@
 # Generated from _async/administration.py by `make client-code`. Change that file instead.
-"""Namespaces ``tenants`` and ``keys``, for platform keys."""
+"""Namespaces ``tenants``, for platform keys, and ``keys``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ class Tenants(Resource):
 
 
 class Keys(Resource):
-    """API keys of a tenant, or of the platform where ``tenant`` is None.
+    """API keys of a tenant, or where ``tenant`` is None, those of the platform or of the calling key's tenant.
+
+    A tenant's key with the scope ``keys:write`` lists, creates and revokes its tenant's keys. Restrictions and rotation
+    need a platform key.
 
     Raises (every method):
         Refused: the server answered with an error.
@@ -72,7 +75,8 @@ class Keys(Resource):
 
     def list(self, tenant: str | None = None) -> Iterator[Key]:
         """Yield keys, also expired and revoked ones."""
-        return self._session.items(Key, _keys(tenant))
+        for key in self._session.items(Key, self._path(tenant)):
+            yield key
 
     def create(
         self,
@@ -88,7 +92,7 @@ class Keys(Resource):
         """Create a key. Its text is in ``key`` of the answer, and is shown only once."""
         body = _given(name=name, scopes=scopes, expires_in_s=expires_in_s)
         body.update(_given(adapters=adapters, addresses=addresses, limits=limits))
-        return self._session.change(NewKey, "POST", _keys(tenant), body)
+        return self._session.change(NewKey, "POST", self._path(tenant), body)
 
     def restrict(self, key_id: str, restrictions: Mapping[str, Any], *, tenant: str | None = None) -> Key:
         """Set or lift restrictions of a key.
@@ -104,7 +108,11 @@ class Keys(Resource):
 
     def revoke(self, key_id: str, *, tenant: str | None = None) -> None:
         """Revoke a key. It stops working within a second."""
-        self._session.send("DELETE", _keys(tenant, key_id))
+        self._session.send("DELETE", self._path(tenant, key_id))
+
+    def _path(self, tenant: str | None, *segments: str) -> str:
+        own = tenant is None and not self._session.is_platform()
+        return path_of("v1", "keys", *segments) if own else _keys(tenant, *segments)
 
 
 def _keys(tenant: str | None, *segments: str) -> str:

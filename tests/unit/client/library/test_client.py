@@ -157,6 +157,17 @@ def test_tenants_and_keys_are_managed(platform: Client, site: Site, unit: Unit) 
     platform.tenants.delete(slug)
 
 
+def test_a_tenants_key_manages_the_keys_of_its_tenant(platform: Client, site: Site, unit: Unit) -> None:
+    with Client(site.url, unit.key) as own:
+        made = own.keys.create("nightly", scopes=["inference"])
+        assert made.tenant == unit.slug
+        assert made.id in {key.id for key in own.keys.list()}
+        assert {key.tenant for key in own.keys.list()} == {unit.slug}
+        own.keys.revoke(made.id)
+    (revoked,) = [key for key in platform.keys.list(unit.slug) if key.id == made.id]
+    assert revoked.revoked_at is not None
+
+
 def test_shares_pins_and_limits_of_an_adapter(tenora: Client, platform: Client, unit: Unit, folder: Path) -> None:
     slug = f"{unit.slug}-b"
     platform.tenants.create(slug)
