@@ -20,7 +20,9 @@ __all__ = ["keys", "reference", "server", "trained_demo"]
 #: Chapters that are slow as a whole.
 SLOW = {"clients", "console", "debian", "deploy", "faults", "fuzz"}
 #: Chapters whose tests start servers.
-SERVERS = {"clients", "console", "debian", "e2e", "engine", "isolation"}
+SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+#: File of the console's tests with an engine. The others share one site and one browser.
+CONSOLE_WITH_ENGINE = "tests/console/test_journeys.py"
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,7 +50,10 @@ class OneEngine(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "engine" if file.split("/")[1] in SERVERS else file
+        chapter = file.split("/")[1]
+        if chapter in SERVERS or file == CONSOLE_WITH_ENGINE:
+            return "engine"
+        return chapter if chapter == "console" else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

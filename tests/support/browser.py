@@ -82,6 +82,11 @@ async def watched_page(browser: Browser, url: str, *, width: int = LAPTOP, **opt
 async def sign_in(page: Page, key: str) -> None:
     """Sign in with a key, and wait for the first page."""
     await page.goto("/console")
+    await enter_key(page, key)
+
+
+async def enter_key(page: Page, key: str) -> None:
+    """Enter a key into the sign-in page, and wait for the first page."""
     await page.get_by_label("API key").fill(key)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("banner")).to_be_visible()

@@ -1,19 +1,23 @@
 """Demo server for published clients, and runs of programs against it."""
 
-import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from app.demo.publish import DemoAccess
 from tests.support.server import START_S, TENORA, free_port, until
 
 _PROGRAM_S = 600
 _TRAINED_S = 600
+_PRINTED = re.compile(r"Serving on (http://[0-9.:]+)\.")
 #: Isolate the clients from this machine's settings and switch off their telemetry.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -25,10 +29,17 @@ _QUIET = {
 }
 
 
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Run a demo server and return its connection settings as environment variables."""
-    home = tmp_path_factory.mktemp("clients-home")
+@dataclass(frozen=True)
+class DemoRun:
+    """A running demo server: the content of its ``demo.json``, and the address that it printed."""
+
+    access: DemoAccess
+    printed_url: str
+
+
+@contextmanager
+def running_demo(home: Path) -> Iterator[DemoRun]:
+    """Run ``tenora serve --demo``, as ``make serve`` does, until the block ends."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENORA_")}
     command = [TENORA, "serve", "--demo", "--port", str(free_port())]
     with (home / "server.log").open("wb") as log:
@@ -36,13 +47,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             command, env=clean | {"TENORA_HOME": str(home), "TENORA_DRAIN_SECONDS": "0"}, stdout=log, stderr=log
         )
         try:
-            access = _access(process, home)
-            variables = {
-                "TENORA_URL": f"{access['base_url']}/v1",
-                "TENORA_KEY": access["tenants"]["pricing"]["key"],
-                "TENORA_MODEL": "pricing",
-            }
-            yield variables | _QUIET
+            yield _started(process, home)
         finally:
             left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             process.send_signal(signal.SIGTERM)
@@ -51,16 +56,31 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             assert not alive, f"left running: {alive}"
 
 
-def _access(process: subprocess.Popen[bytes], home: Path) -> dict[str, object]:
-    """Read the access data that the demo writes after it has published its adapters."""
-    found = home / "demo.json"
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Run a demo server and return its connection settings as environment variables."""
+    with running_demo(tmp_path_factory.mktemp("clients-home")) as run:
+        variables = {
+            "TENORA_URL": f"{run.access.base_url}/v1",
+            "TENORA_KEY": run.access.tenants["pricing"].key,
+            "TENORA_MODEL": "pricing",
+        }
+        yield variables | _QUIET
 
-    def written() -> bool:
-        assert process.poll() is None, (home / "server.log").read_text(encoding="utf-8")
-        return found.exists()
 
-    until(written, _TRAINED_S + START_S)
-    return dict(json.loads(found.read_text(encoding="utf-8")))
+def _started(process: subprocess.Popen[bytes], home: Path) -> DemoRun:
+    """Wait until the demo has published its adapters and printed its address."""
+    log = home / "server.log"
+
+    def printed() -> re.Match[str] | None:
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        return _PRINTED.search(log.read_text(encoding="utf-8"))
+
+    until(lambda: printed() is not None, _TRAINED_S + START_S)
+    address = printed()
+    assert address is not None
+    access = DemoAccess.model_validate_json((home / "demo.json").read_text(encoding="utf-8"))
+    return DemoRun(access, address[1])
 
 
 def succeeds(command: list[str | Path], variables: dict[str, str], folder: Path) -> str:
