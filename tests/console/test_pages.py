@@ -66,7 +66,9 @@ async def test_no_page_of_the_platform_has_a_barrier(
     browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
 ) -> None:
     pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()}
-    pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
+    if (width, scheme) in {(PHONE, "dark"), (LAPTOP, "light")}:
+        # They have a few more buttons than for a tenant's key, which sees them in each look.
+        pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
     await _check_pages(browser, site, site.admin_key, pages, axe, width, scheme)
 
 
