@@ -62,7 +62,7 @@ function options(names: readonly string[], width: number): uPlot.Options {
     scales: {
       // A single point would show years.
       x: { range: (_plot, low, high) => [Math.min(low, high - LEAST_S), high] },
-      y: { range: (_plot, _low, high) => [0, Math.max(high, 1) * 1.05] },
+      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1] },
     },
     axes: [axis, { ...axis, size: 70 }],
     series: [
@@ -71,10 +71,19 @@ function options(names: readonly string[], width: number): uPlot.Options {
         label: name,
         width: 2,
         stroke: () => colour(COLOURS[index % COLOURS.length] ?? "--accent"),
-        points: { size: 5 },
+        points: { size: 5, filter: isolated },
       })),
     ],
   };
+}
+
+/** Choose the points of a dense chart that no line touches: they would be invisible. */
+function isolated(plot: uPlot, series: number, areAllShown: boolean): number[] | null {
+  if (areAllShown) return null;
+  const values = plot.data[series] ?? [];
+  return Array.from(values.keys()).filter(
+    (at) => values[at] != null && values[at - 1] == null && values[at + 1] == null,
+  );
 }
 
 function colour(token: string): string {
