@@ -96,7 +96,8 @@ async def latencies_of_records(connection: AsyncConnection, only: RequestFilter,
     measured = ((usage.c.ttft_s, usage.c.ttft_s.is_not(None)), (usage.c.duration_s, usage.c.status == 200))
     found = []
     for column, condition in measured:
-        inner = _chosen(select(step, _bucket_of(column).label("bucket")), only).where(condition).subquery()
+        columns: list[Any] = [step, _bucket_of(column).label("bucket")]
+        inner = _chosen(select(*columns), only).where(condition).subquery()
         statement = select(inner.c.step, inner.c.bucket, func.count()).group_by(inner.c.step, inner.c.bucket)
         found.append(_histograms((await connection.execute(statement)).all()))
     return Latencies(*found)
