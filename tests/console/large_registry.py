@@ -244,9 +244,9 @@ def _run(settings: Settings, size: Size, rounds: int) -> bool:
         own_key = tenant_key(url, admin_key, size.largest)
         answers = answer_times(url, pid, admin_key, platform_paths(size), rounds=rounds)
         answers += answer_times(url, pid, own_key, tenant_paths(size), rounds=rounds)
+        heads = ("median ms", "worst ms", "CPU ms")
+        _print(console, "answers", heads, [(one.path, one.median_ms, one.worst_ms, one.cpu_ms) for one in answers])
         paints = asyncio.run(_in_browser(url, admin_key, size, rounds))
-    heads = ("median ms", "worst ms", "CPU ms")
-    _print(console, "answers", heads, [(one.path, one.median_ms, one.worst_ms, one.cpu_ms) for one in answers])
     _print(console, "pages", ("paint ms", "rows ms"), [(one.path, one.paint_ms, one.rows_ms) for one in paints])
     slow = [one.path for one in answers if one.median_ms > ANSWER_MS]
     slow += [one.path for one in paints if one.paint_ms > PAINT_MS]
