@@ -16,6 +16,7 @@ BASE = "docker.io/library/debian:bookworm-slim"
 _CONFIGURATION = """
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+shm_size = "1g"
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
