@@ -60,13 +60,15 @@ def run_stack(demo: Demo, watch: Watch, folder: Path) -> None:
         stack.enter_context(health_checks())
         try:
             compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(START_S))
-        except RuntimeError as error:
-            raise AssertionError(f"{error}\n{compose('logs', '--no-color')[-10_000:]}") from None
-        watch.lap("stack is up")
-        url, context = f"https://127.0.0.1:{port}", {"verify": str(folder / "container/secrets/tls_certificate.pem")}
-        wait_ready(url, lambda: compose("logs", "--no-color"), **context)
-        keys = use(demo, watch, compose, url, context)
-        restart(url, context, keys, watch)
+            watch.lap("stack is up")
+            url, certificate = f"https://127.0.0.1:{port}", folder / "container/secrets/tls_certificate.pem"
+            context = {"verify": str(certificate)}
+            wait_ready(url, lambda: compose("logs", "--no-color"), **context)
+            keys = use(demo, watch, compose, url, context)
+            restart(url, context, keys, watch)
+        except (AssertionError, RuntimeError, TimeoutError):
+            print(compose("logs", "--no-color"), flush=True)
+            raise
 
 
 @dataclass(frozen=True)
