@@ -5,7 +5,7 @@
 - wheels of the server and the client,
 - the context of an image: all that ``docker build`` and compose need,
 - the chart for Kubernetes,
-- a list of all packages of each image with their hashes (SBOM, CycloneDX 1.6),
+- a list of all packages of each image with their hashes and licences (SBOM, CycloneDX 1.6),
 - SHA256SUMS of these files.
 
 Files come from the commit HEAD, and have its time. So two builds of one commit have the same content.
@@ -22,6 +22,7 @@ import tempfile
 import tomllib
 import uuid
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ CONTEXT = [
     *("deploy/container", "deploy/grafana", "deploy/locks", "deploy/nginx", "deploy/prometheus"),
 ]
 CHART = "deploy/helm/tenora"
+#: A longer first line in a wheel's field `License` is text of the licence, not its name.
+LONGEST_NAME = 60
 
 
 class ReleaseError(Exception):
@@ -96,7 +99,10 @@ def checked_version() -> str:
 
 
 def sbom(locks: Path, device: str, version: str) -> dict[str, Any]:
-    """Return the packages of an image with the hashes of their files, as a CycloneDX document."""
+    """Return the packages of an image with the hashes of their files, as a CycloneDX document.
+
+    Licences are those of the packages in this environment. Of a GPU image's packages for CUDA, none is in it.
+    """
     names = [f"{device}-image.txt", *(["cpu-torch.txt"] if device == "cpu" else [])]
     packages = sorted(package for name in names for package in _requirements((locks / name).read_text()))
     components = [
@@ -105,6 +111,7 @@ def sbom(locks: Path, device: str, version: str) -> dict[str, Any]:
             "bom-ref": f"pkg:pypi/{name}@{release}",
             "name": name,
             "version": release,
+            **({"licenses": licenses} if (licenses := _licenses(name, release)) else {}),
             "purl": f"pkg:pypi/{name}@{release}",
             "externalReferences": [
                 {
@@ -132,6 +139,25 @@ def _requirements(lock: str) -> Iterator[tuple[str, str, list[str]]]:
     for line in lock.replace("\\\n", " ").splitlines():
         if found := re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)", line):
             yield found[1].lower(), found[2], re.findall(r"--hash=sha256:([0-9a-f]{64})", line)
+
+
+def _licenses(name: str, release: str) -> list[dict[str, Any]]:
+    """Return the licences in the metadata of an installed package, or nothing if this release is not installed."""
+    try:
+        package = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        return []
+    fields = package.json
+    if fields["version"] != release:
+        return []
+    if "license_expression" in fields:
+        return [{"expression": fields["license_expression"]}]
+    name_line = str(fields.get("license", "")).strip().partition("\n")[0]
+    classifiers = [line.split(" :: ") for line in package.get_all("Classifier") or () if line.startswith("License ::")]
+    names = [words[-1] for words in classifiers if len(words) > 2]
+    if not names and 0 < len(name_line) <= LONGEST_NAME:
+        names = [name_line]
+    return [{"license": {"name": each}} for each in names]
 
 
 def _check_out(folder: Path) -> None:

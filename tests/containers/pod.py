@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from app.demo.train import Demo
-from tests.containers.hardened import SETTINGS, START_S, answers, oracle, publish, readable, wait_ready
+from tests.containers.hardened import SETTINGS, START_S, STOP_S, answers, oracle, publish, readable, wait_ready
 from tests.containers.image import IMAGE
-from tests.containers.podman import FOLDER, Watch, podman, run
+from tests.containers.podman import FOLDER, Container, Watch, podman, run
 from tests.deploy.chart import pods, render
 from tests.support.server import free_port
 
@@ -39,6 +39,10 @@ def run_pod(demo: Demo, watch: Watch) -> None:
         watch.lap("ready as a pod")
         assert answers(url, publish(url, key, demo)) == oracle(demo)
         watch.lap("right answers of a pod")
+        server = Container(f"{POD}-tenora")
+        assert podman("exec", server.name, "cat", "/proc/1/comm").strip() == "tini"
+        assert server.stop(STOP_S) == 0, _logs()
+        watch.lap("SIGTERM to a pod")
     finally:
         _remove(file)
 
@@ -59,7 +63,10 @@ def manifest(port: int) -> dict[str, Any]:
         port_of |= {"hostIP": "127.0.0.1", "hostPort": port}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         container.pop(probe, None)  # podman needs systemd for them
-    spec["volumes"] = [one for one in spec.get("volumes", ()) if one["name"] != "home"]
+    # podman makes a volume of an emptyDir that only root may write to, unless the image has the folder for all users.
+    # The /dev/shm that it makes otherwise has the size of containers.conf.
+    spec["volumes"] = [one for one in spec.get("volumes", ()) if one["name"] not in {"home", "shm"}]
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
     spec["volumes"].append({"name": "home", "persistentVolumeClaim": {"claimName": VOLUME}})
     spec["volumes"].append({"name": "models", "hostPath": {"path": str(FOLDER / "models"), "type": "Directory"}})
     container["volumeMounts"].append({"name": "models", "mountPath": "/models", "readOnly": True})

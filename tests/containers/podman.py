@@ -16,6 +16,7 @@ BASE = "docker.io/library/debian:bookworm-slim"
 _CONFIGURATION = """
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+shm_size = "1g"
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
@@ -71,10 +72,11 @@ def _make_base() -> None:
 
 
 def build(tag: str, file: Path, *options: str, context: Path = ROOT) -> None:
-    """Build an image with the machine's network and certificates."""
-    certificates = "/etc/ssl/certs/ca-certificates.crt"
+    """Build an image with the machine's network and local certificate authorities."""
+    # Installing ca-certificates adds the authorities of this folder. It cannot replace a bundle that is a mount.
+    authorities = "/usr/local/share/ca-certificates"
     command = ["nice", "-n", "19", "buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "--format=oci"]
-    command += [f"--volume={certificates}:{certificates}:ro", f"--file={file}", f"--tag={tag}", *options, str(context)]
+    command += [f"--volume={authorities}:{authorities}:ro", f"--file={file}", f"--tag={tag}", *options, str(context)]
     with (FOLDER / "build.log").open("ab") as log:
         done = subprocess.run(command, stdout=log, stderr=log, check=False)
     if done.returncode != 0:

@@ -1,8 +1,9 @@
 """The nginx configuration for clients outside: TLS, limits per client, and no routes of the inside."""
 
 import re
+import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,11 +34,17 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, *answers: list[tuple[int, bytes]], changes: Mapping[str, str] | None = None) -> Iterator[Site]:
+def site(
+    folder: Path,
+    *answers: list[tuple[int, bytes]],
+    changes: Mapping[str, str] | None = None,
+    further: Sequence[int] = (),
+) -> Iterator[Site]:
+    """Run nginx in front of scripted servers, and of further ports."""
     with ExitStack() as stack:
         servers = [stack.enter_context(scripted_server(Script(list(given)))) for given in answers]
         ports = [int(server.url.rpartition(":")[2]) for server in servers]
-        url = stack.enter_context(running_public_nginx(folder, ports, changes))
+        url = stack.enter_context(running_public_nginx(folder, [*further, *ports], changes))
         found = Site(url, folder / "certificate.pem", servers)
         with found.client() as client:
             until(lambda: _listens(client), 60)
@@ -140,6 +147,40 @@ def test_a_busy_server_sends_inference_elsewhere(tmp_path: Path, path: str, agai
     with site(tmp_path, [(503, b"no")], [(503, b"no")]) as outside, outside.client() as client:
         assert client.post(path, content=b"{}").status_code == 503
         assert outside.asked() == (2 if again else 1)
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port that drops further connections, like the address of a stopped container: its backlog is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, ExitStack() as stack:
+        for _ in range(8):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+
+
+def test_requests_go_past_a_silent_address(tmp_path: Path) -> None:
+    with silent_port() as port, site(tmp_path, OK, further=[port]) as outside, outside.client() as client:
+        asked = [client.post(path, content=b"{}") for path in ("/v1/completions", "/v1/models") for _ in range(3)]
+        assert [answer.status_code for answer in asked] == [200] * 6
+        # Every other request tried the silent address first.
+        slow = [answer for answer in asked if answer.elapsed.total_seconds() > 1.5]
+        assert len(slow) >= 2
+
+
+def test_inference_that_is_silent_is_asked_once(tmp_path: Path) -> None:
+    changes = {
+        "proxy_read_timeout 900s": "proxy_read_timeout 3s",
+        "next_upstream_timeout 600s": "next_upstream_timeout 2s",
+    }
+    with site(tmp_path, OK, OK, changes=changes) as outside, outside.client() as client:
+        for server in outside.servers:
+            server.stall = True
+        assert client.post("/v1/completions", content=b"{}").status_code == 504
+        assert outside.asked() == 1
+        for server in outside.servers:
+            server.over.set()
 
 
 def test_both_files_treat_the_servers_alike() -> None:

@@ -120,6 +120,20 @@ def test_the_servers_read_every_setting_that_they_get() -> None:
                 load_settings()
 
 
+def test_an_init_process_starts_each_container() -> None:
+    """KubeRay replaces the entry point of its two containers by a shell."""
+    for pod in all_pods():
+        for container in pod.containers:
+            assert "command" not in container or container["command"][:2] == ["tini", "--"], container["name"]
+
+
+def test_containers_with_the_volume_of_home_have_the_homes_of_the_image() -> None:
+    for pod in all_pods():
+        for container in pod.containers:
+            if "/var/lib/tenora" in {mount["mountPath"] for mount in container["volumeMounts"]}:
+                assert not {"HOME", "TENORA_HOME"} & set(environment(container)), container["name"]
+
+
 def test_replicas_get_no_pepper() -> None:
     engines = [pod for pod in all_pods() if pod.component in {"engine", "engine-head"}]
     assert len(engines) == 2
@@ -156,9 +170,9 @@ def test_the_certificate_containers_issue_what_ray_checks(tmp_path: Path) -> Non
         container, folder = pod.spec["initContainers"][0], tmp_path / str(number)
         folders = {"/etc/ray/authority": str(authority), "/etc/ray/tls": str(folder)}
         fields = {"$(POD_IP)": "10.4.5.6", "$(FQ_RAY_IP)": "tenora-x-head-svc.ai.svc.cluster.local"}
-        words = [replaced(word, folders | fields) for word in (*container["command"], *container.get("args", ()))]
-        assert words[:2] == ["tenora", "engines"]
-        result = CliRunner().invoke(app, words[2:], env={"TENORA_HOME": str(tmp_path)})
+        words = [replaced(word, folders | fields) for word in container["args"]]
+        assert words[0] == "engines"
+        result = CliRunner().invoke(app, words[1:], env={"TENORA_HOME": str(tmp_path)})
         assert result.exit_code == 0, result.output
         names = [("-verify_ip", "10.4.5.6")]
         if pod.component == "engine-head":

@@ -91,6 +91,21 @@ def test_the_list_of_packages_is_the_lock(device: str) -> None:
     json.dumps(document)
 
 
+def test_packages_of_the_cpu_image_have_their_licences() -> None:
+    found = {one["name"]: one.get("licenses") for one in release.sbom(LOCKS, "cpu", "1.2.3")["components"]}
+    assert found["torch"][0]["expression"].startswith("Apache-2.0 AND")
+    assert found["httpx"] == [{"license": {"name": "BSD License"}}]
+    assert found["tiktoken"] == [{"license": {"name": "MIT License"}}]
+    # Their wheels name no licence.
+    assert {name for name, licences in found.items() if not licences} == {"oss-harmony", "setuptools"}
+
+
+def test_another_release_than_the_installed_one_has_no_licence() -> None:
+    found = {one["name"]: one for one in release.sbom(LOCKS, "gpu", "1.2.3")["components"]}
+    assert "licenses" not in found["torch"]
+    assert "licenses" in found["fastapi"]
+
+
 def test_a_release_needs_a_new_folder(tmp_path: Path) -> None:
     with pytest.raises(release.ReleaseError, match="exists already"):
         release.build(tmp_path)

@@ -31,8 +31,9 @@ from app.engine.vllm.worker.malloc_trim import MallocTrim
 logger = logging.getLogger(__name__)
 
 _THREADS = 2
-#: Niceness of the staging threads: a third of the CPU share of a thread at 0.
+#: Added to the niceness of the process for staging threads: a third of the CPU share of its other threads.
 _NICENESS = 5
+_LOWEST = 19
 #: On a CPU, a staging thread sleeps for ``_REST_S`` seconds after ``_REST_BYTES`` bytes. Threads that serve the steps
 #: may share its core, and would otherwise wait for the end of its time slice. On a GPU there are no rests.
 _REST_BYTES, _REST_S = 2**21, 2e-4
@@ -276,7 +277,8 @@ def _step_back(processors: set[int]) -> None:
     """Yield to the threads that run the steps: lower priority, other cores. Linux keeps both for each thread."""
     torch.set_num_threads(1)
     thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+    # Added, because only root may lower the niceness of a process that was started with a higher one.
+    os.setpriority(os.PRIO_PROCESS, thread, min(os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS, _LOWEST))
     os.sched_setaffinity(thread, processors)
 
 

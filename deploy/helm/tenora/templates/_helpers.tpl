@@ -42,7 +42,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Fields that every container has. */}}
+{{/* Fields that every container has. The entry point is the image's, tini with tenora, so containers only set args. */}}
 {{- define "tenora.container" -}}
 image: {{ include "tenora.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -52,10 +52,8 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Environment of every container: settings, and the keys of Secrets in `keys`. */}}
+{{/* Environment of every container: settings, and the keys of Secrets in `keys`. HOME and TENORA_HOME are the image's. */}}
 {{- define "tenora.environment" -}}
-- {name: HOME, value: /var/lib/tenora}
-- {name: TENORA_HOME, value: /var/lib/tenora}
 - {name: TENORA_DRAIN_SECONDS, value: {{ .root.Values.drainSeconds | quote }}}
 - {name: TENORA_GRACE_SECONDS, value: {{ .root.Values.graceSeconds | quote }}}
 {{- range $name, $value := .root.Values.settings }}
@@ -114,11 +112,16 @@ securityContext:
 {{- define "tenora.certificate" -}}
 name: certificate
 {{ include "tenora.container" .root }}
-command: [tenora, engines, certificate, --authority=/etc/ray/authority, --folder=/etc/ray/tls, --days=3650, --address=$(POD_IP)]
-{{- with .names }}
 args:
+  - engines
+  - certificate
+  - --authority=/etc/ray/authority
+  - --folder=/etc/ray/tls
+  - --days=3650
+  - --address=$(POD_IP)
+  {{- with .names }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
 env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}

@@ -1,8 +1,11 @@
 """Stager: load an adapter from a file into host memory and a slot; memory layout and non-finite values."""
 
+import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +19,7 @@ from vllm.lora.request import LoRARequest
 
 from app.engine.vllm.patches.ledger import OPTIONAL
 from app.engine.vllm.worker.cpu_lora import lay_out
-from app.engine.vllm.worker.stager import Stager
+from app.engine.vllm.worker.stager import Stager, _step_back
 
 SLOTS, RANK, SIZE = 2, 4, 6
 NAMES = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(3)]
@@ -174,3 +177,17 @@ def test_a_copy_does_not_pause_where_little_is_left(
 
     monkeypatch.setattr(time, "monotonic", tick)
     assert worker.place(1, budget_s=budget_s) == ([""] if whole else [])
+
+
+@pytest.mark.parametrize(("niceness", "expected"), [(3, 8), (19, 19)])
+def test_a_staging_thread_never_lowers_its_niceness(niceness: int, expected: int) -> None:
+    """Only root may lower it: the threads of a server below ``nice -n 19`` would end."""
+
+    def step_back() -> int:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)
+        _step_back(os.sched_getaffinity(thread))
+        return os.getpriority(os.PRIO_PROCESS, thread)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(step_back).result() == expected
