@@ -84,6 +84,8 @@ def head(settings: Settings) -> Iterator[str]:
 
     try:
         ray.init(
+            # Without it, the variable RAY_ADDRESS would lead to another cluster.
+            address=_LOCAL,
             namespace=_NAMESPACE,
             include_dashboard=False,
             # The replicas' logs go to stderr of this process too.

@@ -1,7 +1,10 @@
 """Kill a gateway, an engine, a replica and a node under load, then compare the records with the clients' answers.
 
-Two gateways share one PostgreSQL and two engine replicas, each on a node of Ray. ``python -m tests.endurance.fleet``
-prints the findings as JSON. The exit code is 1 if a request was lost, or a record is missing, double or wrong.
+Two gateways share one PostgreSQL and two engine replicas, each on a node of Ray. Clients call each gateway, and both of
+them through nginx, which sends a request again if its gateway died before the answer began.
+
+``python -m tests.endurance.fleet`` prints the findings as JSON. The exit code is 1 if a request was lost, or a record
+is missing, double or wrong.
 """
 
 import argparse
@@ -19,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,10 @@ import sqlalchemy
 from app.demo.train import Demo, ensure_demo
 from tests.endurance.accounting import ADAPTERS, LIMITS, SETTINGS, TENANT, all_may_run, budget_is, limit, settled_total
 from tests.endurance.batches import Machine, budget_used
+from tests.endurance.fleet_findings import Books, Stream
 from tests.endurance.traffic import Traffic
 from tests.support.engine_replicas import engine_of, status
+from tests.support.nginx import running_nginx
 from tests.support.postgres import running_postgres
 from tests.support.ray_nodes import Nodes, ray_nodes
 from tests.support.server import START_S, TENORA, Server, environment, set_up, together, until
@@ -38,8 +43,6 @@ from tests.support.server import START_S, TENORA, Server, environment, set_up, t
 KILLS = ("gateway", "engine", "replica", "node")
 RUNNING = "tenora_engine_requests_running"
 WHOLE = {"whole": 3, "chat": 1}
-#: Outcomes of a request whose gateway was killed.
-OWN_GATEWAY = frozenset({"cut off", "no server"})
 _STREAM_TOKENS = 600
 #: Streams of a gateway that is killed while they run: more tokens than any machine makes within ``_ENDED_S``.
 _ENDLESS: dict[str, Any] = {"prompt": "x", "max_tokens": 2000, "n": 8, "ignore_eos": True, "stream": True}
@@ -56,94 +59,25 @@ class Options:
     Attributes:
         requests: least number of requests for whole answers.
         streams: number of streams that run at the kills.
+        clients: number of clients of each gateway, and of nginx.
     """
 
     requests: int = 1500
     streams: int = 50
-    clients: int = 8
+    clients: int = 3
     seed: int = 2026
-
-
-@dataclass(slots=True)
-class Stream:
-    """Stream as its client saw it.
-
-    Attributes:
-        told: prompt and output tokens, as the last event said.
-        errors: number of error events.
-        end: ``done``, or ``cut`` if the connection broke.
-    """
-
-    gateway: int
-    kill: str
-    request_id: str = ""
-    told: tuple[int, int] = (0, 0)
-    errors: int = 0
-    end: str = "cut"
-
-    @property
-    def right(self) -> bool:
-        """Return True for an end that a stream may have."""
-        own_gateway = self.kill == "gateway" and self.gateway == 1
-        return self.errors <= 1 and (self.end == "done" or own_gateway)
-
-
-@dataclass(slots=True)
-class Books:
-    """Findings of a run.
-
-    Attributes:
-        outcomes: outcomes of the requests for whole answers, by gateway. The second one is killed.
-        streams: ends of the streams by kill: ``whole``, ``error event`` or ``cut``.
-        wrong_streams: streams that ended otherwise than they may.
-        missing, double: request ids of whole answers without a record, and with several.
-        wrong: request id -> tokens that the answer named, and those of the record.
-        budget_exact, rate_exact: whether both gateways together grant exactly a budget, and exactly a rate.
-        leases_returned: whether all streams that a limit allows may run, and not one more.
-        recovery_s: seconds until both replicas were ready again, by kill.
-        ended_s: seconds until the streams of a killed gateway had ended at the replicas.
-    """
-
-    sent: int = 0
-    outcomes: list[dict[str, int]] = field(default_factory=list)
-    streams: dict[str, dict[str, int]] = field(default_factory=dict)
-    wrong_streams: list[Stream] = field(default_factory=list)
-    told: int = 0
-    records: int = 0
-    missing: list[str] = field(default_factory=list)
-    double: list[str] = field(default_factory=list)
-    wrong: dict[str, Any] = field(default_factory=dict)
-    budget_exact: bool = False
-    leases_returned: bool = False
-    rate_exact: bool = False
-    recovery_s: dict[str, float] = field(default_factory=dict)
-    ended_s: float = -1
-    seconds: float = 0
-
-    @property
-    def lost(self) -> int:
-        """Requests that failed although their gateway was not killed."""
-        allowed = {"200"}, {"200"} | OWN_GATEWAY
-        return sum(
-            count
-            for outcomes, names in zip(self.outcomes, allowed, strict=True)
-            for name, count in outcomes.items()
-            if name not in names
-        )
-
-    @property
-    def right(self) -> bool:
-        faults = self.lost or self.wrong_streams or self.missing or self.double or self.wrong
-        exact = self.budget_exact and self.rate_exact and self.leases_returned
-        return not faults and exact and self.ended_s >= 0
 
 
 class Site:
     """Two gateways and two replicas, under load."""
 
-    def __init__(self, nodes: Nodes, homes: Sequence[Path], gateways: Sequence[Machine], base: Path) -> None:
+    def __init__(
+        self, nodes: Nodes, homes: Sequence[Path], gateways: Sequence[Machine], base: Path, proxy_url: str
+    ) -> None:
         self.nodes, self.homes, self.gateways, self.base = nodes, homes, gateways, base
         self.home = gateways[0].server.home
+        #: URL of nginx in front of both gateways.
+        self.proxy_url = proxy_url
 
     def replicas(self) -> list[dict[str, Any]]:
         """Wait until both replicas are ready, and return their status."""
@@ -187,7 +121,9 @@ def run(folder: Path, demo: Demo, options: Options, database_url: str) -> Books:
             gateway.start()
             stack.callback(gateway.stop)
         key = _prepared(gateways[0], demo)
-        site = Site(nodes, homes, gateways, demo.base)
+        ports = [httpx.URL(gateway.server.url).port or 0 for gateway in gateways]
+        proxy_url = stack.enter_context(running_nginx(folder, ports))
+        site = Site(nodes, homes, gateways, demo.base, proxy_url)
         books = Books()
         told = _load(site, key, options, books)
         books.ended_s = _abandon(site, key)
@@ -218,15 +154,15 @@ def _load(site: Site, key: str, options: Options, books: Books) -> dict[str, tup
     models = ["", *ADAPTERS]
     traffics = [
         Traffic(
-            gateway.server.url,
+            url,
             key,
             models,
-            clients=options.clients // 2,
+            clients=options.clients,
             requests=sys.maxsize,
             seed=options.seed + number,
             manners=WHOLE,
         )
-        for number, gateway in enumerate(site.gateways)
+        for number, url in enumerate((*(gateway.server.url for gateway in site.gateways), site.proxy_url))
     ]
     threads = [threading.Thread(target=asyncio.run, args=(traffic.run(),)) for traffic in traffics]
     for thread in threads:
@@ -244,7 +180,7 @@ def _load(site: Site, key: str, options: Options, books: Books) -> dict[str, tup
         for thread in threads:
             thread.join()
     books.sent = sent()
-    books.outcomes = [dict(traffic.seen.outcomes.most_common()) for traffic in traffics]
+    *books.outcomes, books.proxied = [dict(traffic.seen.outcomes.most_common()) for traffic in traffics]
     for stream in streams:
         name = "error event" if stream.errors else "whole" if stream.end == "done" else "cut"
         ends = books.streams.setdefault(stream.kill, {})
