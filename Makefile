@@ -27,7 +27,7 @@ ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine
 test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test environment-ray  ## 45 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
+test-all: test environment-ray  ## 90 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
 	$(PYTHON) -m deploy.console.install
 	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
