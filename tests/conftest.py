@@ -21,6 +21,8 @@ __all__ = ["keys", "reference", "server", "trained_demo"]
 SLOW = {"clients", "debian", "deploy", "faults", "fuzz"}
 #: Chapters whose tests start servers.
 SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+#: First characters of the files whose servers have engine replicas.
+FLEETS = "tests/e2e/test_fleet"
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -44,10 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class OneEngine(LoadScopeScheduling):
-    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores."""
+    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores.
+
+    Another worker has the files with engine replicas. They mostly wait for Ray, and two of its clusters would share a
+    port.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file.startswith(FLEETS):
+            return "fleet"
         return "engine" if file.split("/")[1] in SERVERS else file
 
 
