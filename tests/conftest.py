@@ -21,6 +21,8 @@ __all__ = ["keys", "reference", "server", "trained_demo"]
 SLOW = {"clients", "console", "debian", "deploy", "faults", "fuzz"}
 #: Chapters whose tests start servers.
 SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+#: First characters of the files whose servers have engine replicas.
+FLEETS = "tests/e2e/test_fleet"
 #: File of the console's tests with an engine. The others share one site and one browser.
 CONSOLE_WITH_ENGINE = "tests/console/test_journeys.py"
 
@@ -46,10 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class OneEngine(LoadScopeScheduling):
-    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores."""
+    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores.
+
+    Another worker has the files with engine replicas. They mostly wait for Ray, and two of its clusters would share a
+    port.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file.startswith(FLEETS):
+            return "fleet"
         chapter = file.split("/")[1]
         if chapter in SERVERS or file == CONSOLE_WITH_ENGINE:
             return "engine"
