@@ -28,7 +28,7 @@ from tenora_client.cli.output import FAILED, INTERRUPTED, USAGE, fail, note, rep
 
 #: Commands that the server's package adds, with their earlier names. Without it they answer with a sentence.
 OF_THE_SERVER = frozenset(
-    {"server", "verify", "serve", "init", "migrate", "gc", "plan", "bench", "store", "audit"},
+    {"server", "engines", "verify", "serve", "init", "migrate", "gc", "plan", "bench", "store", "audit"},
 )
 
 

@@ -45,7 +45,8 @@ def test_an_earlier_name_is_a_hidden_alias(group: Any) -> None:
     server = subcommands(commands["server"])
     assert not commands["server"].hidden
     assert not commands["verify"].hidden
-    for name in OF_THE_SERVER - {"server", "verify"}:
+    assert not commands["engines"].hidden
+    for name in OF_THE_SERVER - {"server", "engines", "verify"}:
         assert commands[name].hidden
         assert not server[name].hidden
         assert unwrap(commands[name].callback) is unwrap(server[name].callback)
