@@ -27,6 +27,9 @@ _SERVER = (
     Command("bench", "Measure Tenora on this machine.", "app.cli.bench:app"),
 )
 
+#: Commands that never had an earlier name.
+_NEW = {"database-role"}
+
 #: The earlier names of the server's commands stay as hidden aliases.
 COMMANDS = (
     Command("server", "Run a server, set it up and maintain it.", commands=_SERVER),
@@ -36,5 +39,5 @@ COMMANDS = (
         "Compare a version's answers on the running engine with transformers and PEFT.",
         "app.cli.verify:verify",
     ),
-    *(replace(command, hidden=True) for command in _SERVER),
+    *(replace(command, hidden=True) for command in _SERVER if command.name not in _NEW),
 )
