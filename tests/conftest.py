@@ -12,15 +12,20 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.built_once import built_once
 from tests.support.demo_fixture import trained_demo
 from tests.support.server_fixtures import keys, reference, server
 
-__all__ = ["keys", "reference", "server", "trained_demo"]
+__all__ = ["built_once", "keys", "reference", "server", "trained_demo"]
 
 #: Chapters that are slow as a whole.
 SLOW = {"clients", "debian", "deploy", "faults", "fuzz"}
-#: Chapters whose tests start servers.
-SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
+#: Chapters that share the server of the fixture ``server``.
+SERVERS = {"debian", "e2e", "engine", "isolation"}
+#: Chapters of which each has its own server.
+SITES = {"clients", "faults"}
+#: Files that start clusters of Ray.
+CLUSTERS = ("tests/ray/", "tests/e2e/test_fleet", "tests/faults/test_fleet")
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,13 +48,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-class OneEngine(LoadScopeScheduling):
-    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores."""
+class ByService(LoadScopeScheduling):
+    """Give workers whole files, and one worker all files that use the same service.
+
+    The server of the session and its engine start once. Clusters of Ray on one machine would take each other's ports.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "engine" if file.split("/")[1] in SERVERS else file
+        if file.startswith(CLUSTERS):
+            return "clusters"
+        chapter = file.split("/")[1]
+        if chapter in SERVERS:
+            return "engine"
+        return chapter if chapter in SITES else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return OneEngine(config, log)
+    return ByService(config, log)

@@ -14,7 +14,7 @@ from tests.support.server import TENORA
 
 pytestmark = pytest.mark.slow
 
-LINES, ADAPTERS = 600, 6
+LINES, ADAPTERS = 200, 6
 TIMEOUT_S = 900
 
 
