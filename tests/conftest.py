@@ -4,6 +4,7 @@ The expensive fixtures are created once a run, and only if a test uses them. Tes
 ``slow``: docs/architecture.md describes them.
 """
 
+import gc
 import signal
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SERVERS = {"debian", "e2e", "engine", "isolation"}
 #: Chapters of which each has its own server.
 SITES = {"clients", "faults"}
 #: Files that start clusters of Ray.
-CLUSTERS = ("tests/ray/", "tests/e2e/test_fleet", "tests/faults/test_fleet")
+CLUSTERS = ("tests/ray/", "tests/e2e/test_fleet")
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(Path(__file__).parent).parts[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector ten thousand tests and what they imported. It would walk them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 class ByService(LoadScopeScheduling):

@@ -1,5 +1,6 @@
 """What libraries build anew for each use, kept for the whole run: thousands of tests would wait for it."""
 
+import copy
 import functools
 import os
 import ssl
@@ -8,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 from typer.main import get_command
 
 
@@ -16,7 +18,7 @@ def built_once() -> Iterator[None]:
     """Read the machine's certificates once, not for each client, and build the CLI once, not for each command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx._transports.default.create_ssl_context", _context)
-        patch.setattr("typer.testing._get_command", functools.cache(get_command))
+        patch.setattr("typer.testing._get_command", _command)
         yield
 
 
@@ -27,4 +29,13 @@ def _context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ss
     return httpx.create_ssl_context(verify, cert, trust_env)
 
 
+def _command(app: typer.Typer) -> Any:
+    """Return a copy, because a group remembers the commands of other packages that it has found."""
+    command: Any = copy.copy(_built(app))
+    if hasattr(command, "commands"):
+        command.commands = dict(command.commands)
+    return command
+
+
+_built = functools.cache(get_command)
 _default_context = functools.cache(httpx.create_ssl_context)
