@@ -1,4 +1,4 @@
-"""What libraries build anew for each use, kept for the whole run: thousands of tests would wait for it."""
+"""Things that libraries build for each use, kept for the whole run: thousands of tests would wait for them."""
 
 import copy
 import functools
