@@ -15,24 +15,21 @@ serve: environment  ## the demo: base, two business units, their adapters, on 12
 fleet-demo: environment-ray  ## the demo on two engine replicas of Ray Serve and one server, on this machine
 	@$(BIN)/tenora engines demo
 
-# The workers share the tests by file. All tests with an engine run on one of them: see tests/conftest.py.
+# The workers share the tests by file. Files that use the same server run on one of them: see tests/conftest.py.
 PARALLEL := -n 2
 # These flood a server or measure time, so nothing runs next to them.
-ALONE := tests/isolation tests/unit/app/lab
-# They start an engine for almost every fault, an environment for each published client, and clusters of Ray.
-APART := tests/faults tests/clients tests/deploy tests/ray
+ALONE := tests/isolation
 # These run a second time, on a server with two engine replicas.
 ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine/test_parity.py tests/engine/test_batch_parity.py
 
-test: environment lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
+test: environment-ray lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test environment-ray  ## 90 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
+test-all: test  ## 90 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
 	$(PYTHON) -m deploy.console.install
-	$(BIN)/python -m pytest -m slow $(PARALLEL) $(addprefix --ignore=,$(ALONE) $(APART)) $(PYTEST_ARGS)
 	$(PYTHON) -m tests.clients.install
 	$(PYTHON) -m tests.deploy.install
-	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) containers

@@ -4,6 +4,7 @@ The expensive fixtures are created once a run, and only if a test uses them. Tes
 ``slow``: docs/architecture.md describes them.
 """
 
+import gc
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,20 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.built_once import built_once
 from tests.support.demo_fixture import trained_demo
 from tests.support.server_fixtures import keys, reference, server
 
-__all__ = ["keys", "reference", "server", "trained_demo"]
+__all__ = ["built_once", "keys", "reference", "server", "trained_demo"]
 
 #: Chapters that are slow as a whole.
 SLOW = {"clients", "console", "debian", "deploy", "faults", "fuzz"}
-#: Chapters whose tests start servers.
-SERVERS = {"clients", "debian", "e2e", "engine", "isolation"}
-#: First characters of the files whose servers have engine replicas.
-FLEETS = "tests/e2e/test_fleet"
-#: File of the console's tests with an engine. The others share one site and one browser.
-CONSOLE_WITH_ENGINE = "tests/console/test_journeys.py"
+#: Chapters that share the server of the fixture ``server``.
+SERVERS = {"debian", "e2e", "engine", "isolation"}
+#: Chapters of which each has its own server, or its own browser.
+SITES = {"clients", "console", "faults"}
+#: Files that start clusters of Ray.
+CLUSTERS = ("tests/ray/", "tests/e2e/test_fleet")
 
 # A shell starts background jobs with SIGINT ignored, and commands that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,22 +49,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-class OneEngine(LoadScopeScheduling):
-    """Give workers whole files, and one worker all chapters with an engine: two engines would share the cores.
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector ten thousand tests and what they imported. It would walk them again and again."""
+    gc.collect()
+    gc.freeze()
 
-    Another worker has the files with engine replicas. They mostly wait for Ray, and two of its clusters would share a
-    port.
+
+class ByService(LoadScopeScheduling):
+    """Give workers whole files, and one worker all files that use the same service.
+
+    The server of the session and its engine start once. Clusters of Ray on one machine would take each other's ports.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file.startswith(FLEETS):
-            return "fleet"
+        if file.startswith(CLUSTERS):
+            return "clusters"
         chapter = file.split("/")[1]
-        if chapter in SERVERS or file == CONSOLE_WITH_ENGINE:
+        if chapter in SERVERS:
             return "engine"
-        return chapter if chapter == "console" else file
+        return chapter if chapter in SITES else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return OneEngine(config, log)
+    return ByService(config, log)

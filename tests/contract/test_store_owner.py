@@ -1,7 +1,6 @@
 """Store ownership: both databases and both stores, with two registries on one prefix."""
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -24,6 +23,7 @@ from app.services.publishing.blobs import BlobService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings
 from tests.support.deleting import publish, put
+from tests.support.migrated import create_registry
 from tests.support.registry import Node, SettableClock
 from tests.support.s3server import s3_client
 
@@ -41,9 +41,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 
 @pytest.fixture
-async def stranger(migrated_sqlite_file: Path, clock: SettableClock, tmp_path: Path) -> AsyncIterator[Node]:
+async def stranger(clock: SettableClock, tmp_path: Path) -> AsyncIterator[Node]:
     """Process on another registry."""
-    shutil.copyfile(migrated_sqlite_file, tmp_path / "stranger.db")
+    create_registry(tmp_path / "stranger.db")
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'stranger.db'}")
     yield Node(database, clock)
     await database.close()

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 ADAPTERS = 64
 SLOTS = 4
-REQUESTS = 2000
+REQUESTS = 1000
 CLIENTS = 24
 TOKENS = 6
 TENANTS = 8

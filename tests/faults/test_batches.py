@@ -14,7 +14,7 @@ from tests.support.postgres import running_postgres
 def test_kills_lose_no_line_and_charge_none_twice(
     trained_demo: Demo, tmp_path: Path, seed: int, database: str, servers: int
 ) -> None:
-    options = Options(lines=300, adapters=5, kills=4, engine_kills=1, servers=servers, seed=seed)
+    options = Options(lines=300, adapters=5, kills=2, engine_kills=1, servers=servers, seed=seed)
     if database == "sqlite":
         books = run(tmp_path, trained_demo, options)
     else:

@@ -3,7 +3,6 @@
 A test module loads them with ``pytest_plugins``.
 """
 
-import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from sqlalchemy import make_url
 
 from app.database.migrate import upgrade
 from app.database.session import Database
+from tests.support.migrated import create_registry
 from tests.support.postgres import running_postgres
 from tests.support.registry import Node, SettableClock, run_on_server
 
@@ -29,13 +29,6 @@ def migrated_postgres_url(postgres_url: str) -> str:
     url = _create_database(postgres_url, "template0")
     upgrade(url)
     return url
-
-
-@pytest.fixture(scope="session")
-def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("registry") / "migrated.db"
-    upgrade(f"sqlite+aiosqlite:///{path}")
-    return path
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -61,7 +54,7 @@ def registry_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: P
     """Create an empty registry at the head revision."""
     if database_kind == "sqlite":
         path = tmp_path / "registry.db"
-        shutil.copyfile(request.getfixturevalue("migrated_sqlite_file"), path)
+        create_registry(path)
         yield f"sqlite+aiosqlite:///{path}"
         return
     server: str = request.getfixturevalue("postgres_url")

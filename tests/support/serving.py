@@ -29,6 +29,7 @@ from app.services.access.key_format import KeyHasher
 from app.services.access.keys import KeyService
 from app.services.access.peppers import load_peppers
 from app.settings import Settings
+from tests.support.migrated import create_registry
 from tests.support.peft_adapters import TINY_LLAMA, make_adapter
 
 MAX_RANK = 16
@@ -217,9 +218,12 @@ def peft_files(folder: Path, *, seed: int) -> PeftFiles:
 
 
 async def set_up(settings: Settings) -> str:
-    """Migrate the registry to the newest schema and return a new platform key."""
+    """Create the registry, or migrate it to the newest schema, and return a new platform key."""
     url = database_url(settings)
-    upgrade(url)
+    if settings.database_url is None and not (path := settings.home / "tenora.db").exists():
+        create_registry(path)
+    else:
+        upgrade(url)
     database = Database(url)
     try:
         service = KeyService(database, KeyHasher(load_peppers(settings)), CallerCache())

@@ -16,7 +16,6 @@ from sqlalchemy import select
 from adapters.cache import DiskCache
 from adapters.errors import AdapterRejected, BlobNotFound, InvalidName, StoreUnavailable
 from adapters.stores.local import LocalStore
-from app.database.migrate import upgrade
 from app.database.session import Database
 from app.database.tables import audit
 from app.database.urls import database_url
@@ -41,6 +40,7 @@ from app.services.publishing.smoke_tests import SmokeTestService
 from app.services.publishing.uploads.sweeper import UploadSweeper
 from app.settings import LimitSettings, Settings
 from app.support.spool import SpooledFile, Upload
+from tests.support.migrated import create_registry
 from tests.support.odd_adapters import ODD
 from tests.support.serving import MAX_RANK, NoEngine, PeftFiles, peft_files, save_base
 
@@ -119,7 +119,7 @@ def _spooled(path: Path, content: bytes) -> SpooledFile:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     folder = save_base(tmp_path / "tiny-llama")
     settings = Settings(home=tmp_path, base_model=str(folder), engine={"max_lora_rank": MAX_RANK})
-    upgrade(database_url(settings))
+    create_registry(tmp_path / "tenora.db")
     database, store, engine = Database(database_url(settings)), WatchedStore(tmp_path / "blobs"), NoEngine()
     cache = DiskCache(tmp_path / "cache", store, 2**30)
     base, in_flight = open_base(settings), InFlightLookups()
