@@ -9,8 +9,8 @@ import httpx
 import pytest
 from playwright.async_api import Browser, FilePayload, Page, expect
 
-from tests.support.browser import sign_in, watched_page
-from tests.support.console_site import TENANT, ConsoleSite, make_batch, upload
+from tests.support.browser import watched_page
+from tests.support.console_site import TENANT, ConsoleSite, make_batch, open_page, upload
 from tests.support.serving import PeftFiles, peft_files
 
 #: Each would set ``window.attacked`` if a page took it for markup, code or an address.
@@ -67,8 +67,7 @@ async def test_pages_of_a_tenant_show_text_as_text(
     browser: Browser, site: ConsoleSite, adapter: str, path: str
 ) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
-        await page.goto(f"/console/t/{TENANT}/{path}")
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/{path}")
         await _check(page)
         if path == f"adapters/{adapter}":
             await expect(page.get_by_text(CORPUS[0], exact=True)).to_be_visible()
@@ -76,7 +75,7 @@ async def test_pages_of_a_tenant_show_text_as_text(
 
 async def test_versions_show_cards_and_labels_as_text(browser: Browser, site: ConsoleSite, adapter: str) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
+        await open_page(page, site, site.key, None)
         for number, text in enumerate(CORPUS, 1):
             await page.goto(f"/console/t/{TENANT}/adapters/{adapter}/versions/{number}")
             await expect(page.get_by_text(f"note={text}", exact=True)).to_be_visible()
@@ -88,8 +87,7 @@ async def test_pages_of_the_platform_show_text_as_text(
     browser: Browser, site: ConsoleSite, adapter: str, path: str
 ) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.admin_key)
-        await page.goto(f"/console/{path}")
+        await open_page(page, site, site.admin_key, f"/console/{path}")
         await _check(page)
 
 
@@ -97,8 +95,7 @@ async def test_the_answer_of_a_model_is_text(browser: Browser, site: ConsoleSite
     site.engine.by_model["labels"] = _ANSWER
     try:
         async with watched_page(browser, site.url) as page:
-            await sign_in(page, site.key)
-            await page.goto(f"/console/t/{TENANT}/playground?model=labels")
+            await open_page(page, site, site.key, f"/console/t/{TENANT}/playground?model=labels")
             await page.get_by_label("Mark the words").check()
             await page.get_by_label("Model 2").fill("labels")
             await page.get_by_label("Prompt", exact=True).fill(CORPUS[1])
@@ -114,8 +111,7 @@ async def test_reasons_of_a_refusal_are_text(browser: Browser, site: ConsoleSite
     files = peft_files(tmp_path / "a", seed=200)
     config = json.loads(files.config) | {text: text for text in CORPUS}
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
-        await page.goto(f"/console/t/{TENANT}/upload")
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/upload")
         chosen: list[FilePayload] = [
             {"name": "adapter_config.json", "mimeType": "application/json", "buffer": json.dumps(config).encode()},
             {"name": "adapter_model.safetensors", "mimeType": "", "buffer": files.weights},
@@ -133,8 +129,7 @@ async def test_stored_reasons_of_a_refusal_are_text(
     browser: Browser, site: ConsoleSite, adapter: str, refused: str
 ) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
-        await page.goto(f"/console/t/{TENANT}/upload")
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/upload")
         await page.get_by_role("button", name=f"Show the reasons for {refused}").first.click()
         reasons = page.get_by_role("dialog").get_by_role("table", name="Reasons")
         await expect(reasons).to_contain_text(CORPUS[1])
@@ -144,8 +139,7 @@ async def test_stored_reasons_of_a_refusal_are_text(
 @pytest.mark.parametrize("query", ["?model=<script>window.attacked=1</script>", "?model=javascript:window.attacked=1"])
 async def test_an_address_is_text(browser: Browser, site: ConsoleSite, adapter: str, query: str) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
-        await page.goto(f"/console/t/{TENANT}/playground{query}")
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/playground{query}")
         await expect(page.get_by_label("Model 1")).to_have_value(query.partition("=")[2])
         await _check(page)
         await page.goto(f"/console/t/{TENANT}/adapters/%3Cimg%20src%3Dx%20onerror%3Dwindow.attacked%3D1%3E")

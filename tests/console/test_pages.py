@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
-from tests.support.browser import LAPTOP, PHONE, accessibility_violations, is_wider_than_window, sign_in, watched_page
-from tests.support.console_site import TENANT, ConsoleSite
+from tests.support.browser import LAPTOP, PHONE, accessibility_violations, is_wider_than_window, watched_page
+from tests.support.console_site import TENANT, ConsoleSite, open_page
 
 _TENANT_PAGES = {
     "adapters": "Adapters",
@@ -40,40 +40,35 @@ _PLATFORM_PAGES = {
     "audit": "Audit",
     "events": "Events",
 }
-_LOOKS = [(width, scheme) for width in (PHONE, LAPTOP) for scheme in ("light", "dark")]
+_WIDTHS = (PHONE, LAPTOP)
 
 
-@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-async def test_the_sign_in_page_has_no_barrier(
-    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
-) -> None:
-    async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+@pytest.mark.parametrize("width", _WIDTHS)
+async def test_the_sign_in_page_has_no_barrier(browser: Browser, site: ConsoleSite, axe: str, width: int) -> None:
+    async with watched_page(browser, site.url, width=width) as page:
         await page.goto("/console")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to Tenora")
         assert await _problems(page, axe) == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-async def test_no_page_of_a_tenant_has_a_barrier(
-    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
-) -> None:
-    pages = {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
-    await _check_pages(browser, site, site.key, pages, axe, width, scheme)
+@pytest.mark.parametrize("width", _WIDTHS)
+async def test_no_page_of_a_tenant_has_a_barrier(browser: Browser, site: ConsoleSite, axe: str, width: int) -> None:
+    await _check_pages(browser, site, site.key, _pages_of_the_tenant(), axe, width)
 
 
-@pytest.mark.parametrize(("width", "scheme"), _LOOKS)
-async def test_no_page_of_the_platform_has_a_barrier(
-    browser: Browser, site: ConsoleSite, axe: str, width: int, scheme: str
-) -> None:
-    pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()}
-    if (width, scheme) in {(PHONE, "dark"), (LAPTOP, "light")}:
-        # They have a few more buttons than for a tenant's key, which sees them in each look.
-        pages |= {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
-    await _check_pages(browser, site, site.admin_key, pages, axe, width, scheme)
+@pytest.mark.parametrize("width", _WIDTHS)
+async def test_no_page_of_the_platform_has_a_barrier(browser: Browser, site: ConsoleSite, axe: str, width: int) -> None:
+    # A tenant's pages have a few more buttons for a platform key.
+    pages = {f"/console/{path}": title for path, title in _PLATFORM_PAGES.items()} | _pages_of_the_tenant()
+    await _check_pages(browser, site, site.admin_key, pages, axe, width)
+
+
+def _pages_of_the_tenant() -> dict[str, str]:
+    return {f"/console/t/{TENANT}/{path}": title for path, title in _TENANT_PAGES.items()}
 
 
 async def _check_pages(
-    browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: str, width: int, scheme: str
+    browser: Browser, site: ConsoleSite, key: str, pages: dict[str, str], axe: str, width: int
 ) -> None:
     problems: list[str] = []
 
@@ -82,9 +77,9 @@ async def _check_pages(
         if key == site.key and urlsplit(request.url).path.startswith("/admin"):
             problems.append(f"asks for {request.url}")
 
-    async with watched_page(browser, site.url, width=width, color_scheme=scheme) as page:
+    async with watched_page(browser, site.url, width=width) as page:
         page.on("request", check_call)
-        await sign_in(page, key)
+        await open_page(page, site, key, None)
         for path, title in pages.items():
             await page.goto(path)
             await expect(page.get_by_role("heading", level=1)).to_have_text(title)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.support.browser import sign_in, watched_page
-from tests.support.console_site import TENANT, ConsoleSite
+from tests.support.browser import watched_page
+from tests.support.console_site import TENANT, ConsoleSite, open_page
 
 _PROMPT = "It's $HOME; what is sugar?"
 
@@ -31,8 +31,7 @@ async def test_columns_show_answers_with_their_measurements(browser: Browser, si
 
 async def test_an_operator_acts_as_the_tenant(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.admin_key)
-        await page.goto(f"/console/t/{TENANT}/playground?model=labels")
+        await open_page(page, site, site.admin_key, f"/console/t/{TENANT}/playground?model=labels")
         await expect(page.get_by_text(f"You act as {TENANT}")).to_be_visible()
         await _ask(page)
         await expect(_column(page, 1)).to_contain_text("Answered bylabels@1")
@@ -175,8 +174,7 @@ async def test_code_to_copy_is_the_request(browser: Browser, site: ConsoleSite) 
 
 
 async def _open(page: Page, site: ConsoleSite) -> None:
-    await sign_in(page, site.key)
-    await page.goto(f"/console/t/{TENANT}/playground?model=labels")
+    await open_page(page, site, site.key, f"/console/t/{TENANT}/playground?model=labels")
     await expect(page.get_by_label("Model 1")).to_have_value("labels")
 
 

@@ -1,66 +1,73 @@
 """Rollout in the browser: promote, split, canary, rollback, retire, pin, share and delete."""
 
 import json
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.support.browser import sign_in, watched_page
-from tests.support.console_site import OTHER, TENANT, ConsoleSite, upload
+from tests.support.browser import watched_page
+from tests.support.console_site import OTHER, TENANT, ConsoleSite, open_page, upload
 from tests.support.serving import peft_files
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def adapter(site: ConsoleSite, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Publish an adapter with three versions. Each test that moves an alias has another one."""
+    return _publish(site, "rollout", tmp_path_factory.mktemp("rollout"), first_seed=31)
 
 
 @pytest.fixture
-def adapter(site: ConsoleSite, tmp_path: Path) -> str:
-    """Publish an adapter with three versions; its alias has the first."""
-    name = f"rollout-{tmp_path.name[-12:].strip('_-').lower()}"
+def alias(site: ConsoleSite, adapter: str) -> Iterator[str]:
+    """Make an alias of the first version, which holds no version back after the test."""
+    name = f"alias-{next(_NUMBERS)}"
+    _move(site, adapter, name, 1)
+    yield name
     with site.client(site.admin_key) as admin:
-        for seed in (31, 32, 33):
-            options = {"alias": "default" if seed == 31 else None}
-            upload(admin, TENANT, name, peft_files(tmp_path / str(seed), seed=seed), options)
-    return name
+        assert admin.delete(f"/admin/tenants/{TENANT}/adapters/{adapter}/aliases/{name}").is_success
 
 
-async def test_promote_split_and_roll_back(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+async def test_promote_split_and_roll_back(browser: Browser, site: ConsoleSite, adapter: str, alias: str) -> None:
     async with watched_page(browser, site.url) as page:
         await _open(page, site, adapter)
-        await _act(page, "Promote")
+        await _act(page, alias, "Promote")
         await page.get_by_label("Version", exact=True).select_option("version 3")
         await _submit(page, "Promote")
-        await expect(_alias(page)).to_contain_text("version 3")
-        await _act(page, "Split")
+        await expect(_alias(page, alias)).to_contain_text("version 3")
+        await _act(page, alias, "Split")
         await page.get_by_label("Weight of version 3").fill("95")
         await page.get_by_label("Weight of version 2").fill("5")
         await _submit(page, "Split the traffic")
-        await expect(_alias(page)).to_contain_text("version 2: 5%, version 3: 95%")
-        await _act(page, "Roll back")
+        await expect(_alias(page, alias)).to_contain_text("version 2: 5%, version 3: 95%")
+        await _act(page, alias, "Roll back")
         await expect(page.get_by_role("dialog").get_by_role("table")).to_contain_text("split")
         await _submit(page, "Roll back")
-        await expect(_alias(page)).to_contain_text("version 3")
-        await expect(_alias(page)).not_to_contain_text("%")
+        await expect(_alias(page, alias)).to_contain_text("version 3")
+        await expect(_alias(page, alias)).not_to_contain_text("%")
 
 
-async def test_a_canary_starts_and_is_cancelled(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+async def test_a_canary_starts_and_is_cancelled(browser: Browser, site: ConsoleSite, adapter: str, alias: str) -> None:
     async with watched_page(browser, site.url) as page:
         await _open(page, site, adapter)
-        await _act(page, "Canary")
+        await _act(page, alias, "Canary")
         await page.get_by_label("New version").select_option("version 2")
         await page.get_by_label("Steps").fill("10% 60s, 100% 1h")
         await _submit(page, "Start the canary")
-        await expect(_alias(page)).to_contain_text("version 2 against 1, step 1 of 2")
-        await page.get_by_role("button", name="Cancel the canary of default").click()
-        await expect(_alias(page)).to_contain_text("cancelled")
+        await expect(_alias(page, alias)).to_contain_text("version 2 against 1, step 1 of 2")
+        await page.get_by_role("button", name=f"Cancel the canary of {alias}").click()
+        await expect(_alias(page, alias)).to_contain_text("cancelled")
 
 
-async def test_a_change_on_old_data_is_refused(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+async def test_a_change_on_old_data_is_refused(browser: Browser, site: ConsoleSite, adapter: str, alias: str) -> None:
     async with watched_page(browser, site.url) as page:
         await _open(page, site, adapter)
         # The page must not learn of the change: it has no events, and the dialog is open already.
-        await _act(page, "Promote")
-        with site.client(site.admin_key) as admin:
-            path = f"/admin/tenants/{TENANT}/adapters/{adapter}/aliases/default"
-            assert admin.put(path, json={"version": 2}).is_success
+        await _act(page, alias, "Promote")
+        _move(site, adapter, alias, 2)
         await page.get_by_role("dialog").get_by_role("button", name="Promote").click()
         await expect(page.get_by_role("alert")).to_contain_text("Changed by another user")
 
@@ -85,7 +92,8 @@ async def test_a_share_begins_and_ends(browser: Browser, site: ConsoleSite, adap
         await expect(page.get_by_text("No other tenant.")).to_be_visible()
 
 
-async def test_a_deletion_asks_for_the_name_and_is_proved(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+async def test_a_deletion_asks_for_the_name_and_is_proved(browser: Browser, site: ConsoleSite, tmp_path: Path) -> None:
+    adapter = _publish(site, "deleted-by-click", tmp_path, first_seed=41)
     async with watched_page(browser, site.url) as page:
         await _open(page, site, adapter)
         await page.get_by_role("button", name="Delete…", exact=True).first.click()
@@ -103,6 +111,21 @@ async def test_a_deletion_asks_for_the_name_and_is_proved(browser: Browser, site
         await expect(proof).to_contain_text(digest)
 
 
+def _publish(site: ConsoleSite, adapter: str, folder: Path, *, first_seed: int) -> str:
+    """Publish three versions, and return the adapter's name."""
+    with site.client(site.admin_key) as admin:
+        for seed in range(first_seed, first_seed + 3):
+            options = {"alias": "default" if seed == first_seed else None}
+            upload(admin, TENANT, adapter, peft_files(folder / str(seed), seed=seed), options)
+    return adapter
+
+
+def _move(site: ConsoleSite, adapter: str, alias: str, version: int) -> None:
+    with site.client(site.admin_key) as admin:
+        path = f"/admin/tenants/{TENANT}/adapters/{adapter}/aliases/{alias}"
+        assert admin.put(path, json={"version": version}).is_success
+
+
 def _digest(site: ConsoleSite, adapter: str) -> str:
     with site.client(site.admin_key) as admin:
         rows = admin.get(f"/admin/tenants/{TENANT}/deletions").json()["data"]
@@ -112,13 +135,12 @@ def _digest(site: ConsoleSite, adapter: str) -> str:
 
 
 async def _open(page: Page, site: ConsoleSite, adapter: str) -> None:
-    await sign_in(page, site.key)
-    await page.get_by_role("link", name=adapter, exact=True).click()
+    await open_page(page, site, site.key, f"/console/t/{TENANT}/adapters/{adapter}")
     await expect(page.get_by_role("heading", level=1)).to_have_text(adapter)
 
 
-async def _act(page: Page, action: str) -> None:
-    await page.get_by_role("button", name=f"{action} default", exact=True).click()
+async def _act(page: Page, alias: str, action: str) -> None:
+    await page.get_by_role("button", name=f"{action} {alias}", exact=True).click()
 
 
 async def _submit(page: Page, action: str) -> None:
@@ -127,8 +149,8 @@ async def _submit(page: Page, action: str) -> None:
     await expect(dialog).to_have_count(0)
 
 
-def _alias(page: Page) -> Locator:
-    return page.get_by_role("table", name="Aliases").get_by_role("row").filter(has_text="default")
+def _alias(page: Page, alias: str) -> Locator:
+    return page.get_by_role("table", name="Aliases").get_by_role("row").filter(has_text=alias)
 
 
 def _version(page: Page, adapter: str, number: int) -> Locator:

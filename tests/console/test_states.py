@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Route, expect
 
 from tests.support.browser import PHONE, sign_in, watched_page
-from tests.support.console_site import OTHER, TENANT, ConsoleSite
+from tests.support.console_site import OTHER, TENANT, ConsoleSite, open_page
 
 
 async def test_a_wrong_key_is_refused_and_not_kept(browser: Browser, site: ConsoleSite) -> None:
@@ -70,7 +70,7 @@ async def test_a_revoked_key_leads_to_the_sign_in(browser: Browser, site: Consol
 async def test_a_missing_scope_is_named_with_the_command(browser: Browser, site: ConsoleSite) -> None:
     scopes = {"adapters": "adapters:read", "upload": "adapters:write", "usage": "usage:read", "keys": "keys:write"}
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.bare_key)
+        await open_page(page, site, site.bare_key, None)
         for path, scope in scopes.items():
             await page.goto(f"/console/t/{TENANT}/{path}")
             await expect(page.get_by_role("status").filter(has_text=f"lacks the scope {scope}")).to_be_visible()
@@ -82,7 +82,7 @@ async def test_an_empty_list_has_the_next_step(browser: Browser, site: ConsoleSi
         admin.post("/admin/tenants", json={"slug": "empty"})
     pages = {"adapters": "adapters push", "shared": "adapters share", "deletions": "adapters delete"}
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.admin_key)
+        await open_page(page, site, site.admin_key, None)
         for path, command in pages.items():
             await page.goto(f"/console/t/empty/{path}")
             await expect(page.locator(".empty pre")).to_contain_text(f"tenora {command}")
@@ -90,7 +90,7 @@ async def test_an_empty_list_has_the_next_step(browser: Browser, site: ConsoleSi
 
 async def test_an_error_has_its_request_id(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
+        await open_page(page, site, site.key, None)
         async with page.expect_response(re.compile("/v1/adapters/missing$")) as answer:
             await page.goto(f"/console/t/{TENANT}/adapters/missing")
         request_id = (await answer.value).headers["x-request-id"]
@@ -102,8 +102,7 @@ async def test_old_data_stays_while_the_server_restarts(browser: Browser, site: 
         await route.fulfill(status=503, body="{}", headers={"retry-after": "1"})
 
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.admin_key)
-        await page.goto("/console/engine")
+        await open_page(page, site, site.admin_key, "/console/engine")
         await expect(page.get_by_text("Slots used")).to_be_visible()
         await page.route("**/admin/engine*", refuse)
         await expect(page.get_by_role("status").filter(has_text="As of")).to_be_visible()
@@ -114,8 +113,7 @@ async def test_old_data_stays_while_the_server_restarts(browser: Browser, site: 
 
 async def test_a_new_key_is_shown_once(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
-        await page.goto(f"/console/t/{TENANT}/keys")
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/keys")
         await page.get_by_role("button", name="Create a key…").click()
         await page.get_by_label("Name").fill("nightly job")
         await page.get_by_label("Owner").fill("Ada Lovelace")
@@ -160,8 +158,7 @@ async def test_the_keyboard_reaches_everything(browser: Browser, site: ConsoleSi
 
 async def test_a_list_is_searched_and_ordered(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.admin_key)
-        await page.goto("/console/tenants")
+        await open_page(page, site, site.admin_key, "/console/tenants")
         await page.get_by_label("Name").fill("SUPPLY")
         rows = page.get_by_role("table", name="Tenants").get_by_role("row")
         await expect(rows).to_have_count(2)
@@ -173,7 +170,7 @@ async def test_a_list_is_searched_and_ordered(browser: Browser, site: ConsoleSit
 
 async def test_a_reload_stays_on_the_page(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page:
-        await sign_in(page, site.key)
+        await open_page(page, site, site.key)
         await page.get_by_role("link", name="Usage").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Usage")
         await page.reload()
@@ -183,13 +180,14 @@ async def test_a_reload_stays_on_the_page(browser: Browser, site: ConsoleSite) -
 
 async def test_a_change_by_another_client_appears(browser: Browser, site: ConsoleSite) -> None:
     async with watched_page(browser, site.url) as page, watched_page(browser, site.url) as other:
-        for tab in (page, other):
-            await sign_in(tab, site.key)
+        await open_page(page, site, site.key)
         await page.get_by_role("link", name="Events").click()
-        await other.goto(f"/console/t/{TENANT}/adapters/labels")
+        await open_page(other, site, site.key, f"/console/t/{TENANT}/adapters/labels")
         await other.get_by_role("button", name="New alias…").click()
         await other.get_by_role("textbox", name="Alias").fill("seen")
         await other.get_by_role("dialog").get_by_role("button", name="Promote").click()
         await expect(page.get_by_role("row").filter(has_text="labels:seen")).to_be_visible()
         await page.get_by_role("link", name="Adapters").click()
         await expect(page.get_by_role("row").filter(has_text="labels")).to_contain_text("seen")
+        await page.get_by_role("link", name="labels", exact=True).click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("labels")

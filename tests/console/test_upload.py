@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import Browser, FilePayload, Locator, Page, expect
 
 from tests.support.bad_adapters import BAD
-from tests.support.browser import sign_in, watched_page
-from tests.support.console_site import TENANT, ConsoleSite, folder_of
+from tests.support.browser import watched_page
+from tests.support.console_site import TENANT, ConsoleSite, folder_of, open_page
 from tests.support.serving import peft_files
 
 _UPLOAD = f"/console/t/{TENANT}/upload"
@@ -143,8 +143,7 @@ async def test_a_failed_smoke_check_is_shown(browser: Browser, site: ConsoleSite
 
 
 async def _open(page: Page, site: ConsoleSite) -> None:
-    await sign_in(page, site.key)
-    await page.goto(_UPLOAD)
+    await open_page(page, site, site.key, _UPLOAD)
 
 
 async def _refuse(page: Page, folder: Path) -> None:

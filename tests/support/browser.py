@@ -16,6 +16,18 @@ _OPTIONS = (
 )
 #: Longest wait of an expectation. It only bounds a failure.
 _EXPECT_MS = 30_000
+#: Rules of axe about colours.
+_COLOUR_RULES = ("color-contrast", "link-in-text-block")
+#: Runs axe with these rules, or with all.
+_AXE = """
+    async (rules) => {
+        const only = rules === null ? {} : { runOnly: { type: "rule", values: rules } };
+        const { violations } = await axe.run(document, { resultTypes: ["violations"], ...only });
+        const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+        const shown = (id, { html }) => `${id} in ${scheme}: ${html.slice(0, 200)}`;
+        return violations.flatMap(({ id, nodes }) => nodes.map((node) => shown(id, node)));
+    }
+"""
 #: The browser reports each answer that is no success, and each broken connection. Pages handle them.
 _HANDLED = "Failed to load resource:"
 
@@ -98,11 +110,15 @@ async def is_wider_than_window(page: Page) -> bool:
 
 
 async def accessibility_violations(page: Page, axe: str) -> list[str]:
-    """Run axe on the page, and return its findings.
+    """Run axe on the page in light and in dark, and return its findings.
+
+    Only colours differ in dark, so only the rules about them run again.
 
     Args:
         axe: its script.
     """
     await page.evaluate(f"{axe};0")
-    result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [f"{finding['id']}: {node['html'][:200]}" for finding in result["violations"] for node in finding["nodes"]]
+    await page.emulate_media(color_scheme="light")
+    found: list[str] = await page.evaluate(_AXE, None)
+    await page.emulate_media(color_scheme="dark")
+    return [*found, *await page.evaluate(_AXE, _COLOUR_RULES)]

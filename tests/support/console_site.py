@@ -6,17 +6,19 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+from playwright.async_api import Page
 
 from app.engine.port import Answer, EngineRequest, SmokeResult, TokenUsage
 from app.main import create_app
 from app.settings import Settings
 from tests.support.batches import AnsweringEngine
 from tests.support.chat_answers import EngineStream, answer, text_chunks
+from tests.support.console_session import COOKIE, FROM_CONSOLE
 from tests.support.live_server import live_server
 from tests.support.serving import MAX_RANK, PeftFiles, peft_files, save_base, set_up
 
@@ -62,6 +64,7 @@ class ConsoleSite:
     Attributes:
         files: adapter files that are not published.
         bare_key: key of the tenant that may only infer.
+        sessions: key -> token of its session, see :meth:`session`.
     """
 
     url: str
@@ -70,9 +73,33 @@ class ConsoleSite:
     bare_key: str
     engine: ChattingEngine
     files: PeftFiles
+    sessions: dict[str, str] = field(default_factory=dict)
 
     def client(self, key: str) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False)
+
+    def session(self, key: str) -> str:
+        """Return the token of a session with this key. Tests of the same key share it."""
+        if key not in self.sessions:
+            with self.client(key) as client:
+                answer = client.post("/v1/session", headers=FROM_CONSOLE)
+                assert answer.status_code == 201, answer.text
+                self.sessions[key] = answer.cookies[COOKIE]
+        return self.sessions[key]
+
+
+async def open_page(page: Page, site: ConsoleSite, key: str, path: str | None = "/console") -> None:
+    """Give a page the session of a key without the sign-in page, and go to a path.
+
+    Args:
+        path: None to go nowhere.
+    """
+    cookie = site.session(key)
+    await page.context.add_cookies(
+        [{"name": COOKIE, "value": cookie, "url": site.url, "httpOnly": True, "sameSite": "Strict"}]
+    )
+    if path is not None:
+        await page.goto(path)
 
 
 @contextmanager
