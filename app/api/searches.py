@@ -1,6 +1,6 @@
 """Query parameters that search and order a list."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Query
 
@@ -14,5 +14,14 @@ async def _search(text: Text = None, sort: Order = Sort.CREATED) -> Search:
     return Search(text or None, sort)
 
 
+async def _search_by_name(
+    text: Text = None,
+    sort: Annotated[Literal["name", "-name"], Query(description="Order by name; a minus reverses it.")] = "name",
+) -> Search:
+    return Search(text or None, Sort(sort))
+
+
+#: Search of a list that is always ordered by name.
+SearchedByName = Annotated[Search, Depends(_search_by_name)]
 #: Search and order of a list.
 Searched = Annotated[Search, Depends(_search)]

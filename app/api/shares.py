@@ -10,6 +10,7 @@ from adapters.identity import MAX_VERSION_NUMBER
 from app.api.auth import GatewayDep, Owner, require_owner
 from app.api.provenance import BaseOut, base_of
 from app.api.schemas import Cursor, Limit, ListOut, answers
+from app.api.searches import Searched, SearchedByName
 from app.domain.access import Caller, Scope
 from app.domain.adapters import Version
 from app.domain.shares import Share, SharedAdapter
@@ -54,7 +55,7 @@ class SharedAdapterOut(BaseModel):
     @classmethod
     def of(cls, adapter: SharedAdapter) -> Self:
         return cls(
-            name=f"{adapter.owner}/{adapter.name}",
+            name=adapter.full_name,
             owner=adapter.owner,
             adapter=adapter.name,
             shared_at=adapter.shared_at,
@@ -136,19 +137,24 @@ async def unshare_adapter(adapter: str, recipient: str, owner: Writer, gateway: 
 
 @owned.get("/{adapter}/shares", summary="List the recipients of an adapter", responses=answers(400, 404))
 async def list_shares(
-    adapter: str, owner: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    adapter: str,
+    owner: Reader,
+    gateway: GatewayDep,
+    search: SearchedByName,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
 ) -> ListOut[ShareOut]:
-    """Recipients are sorted by slug. A platform key also sees whether each recipient exists."""
-    page = await gateway.sharing.list_shares(owner.tenant, adapter, limit=limit, cursor=cursor)
+    """Recipients are sorted by slug, which `q` searches. A platform key also sees whether each recipient exists."""
+    page = await gateway.sharing.list_shares(owner.tenant, adapter, search=search, limit=limit, cursor=cursor)
     return ListOut(data=[ShareOut.of(share, owner.caller) for share in page.data], next_cursor=page.next_cursor)
 
 
 @shared.get("", summary="List adapters that other tenants share with this tenant", responses=answers(400, 404))
 async def list_shared_adapters(
-    reader: Reader, gateway: GatewayDep, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    reader: Reader, gateway: GatewayDep, search: Searched, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> ListOut[SharedAdapterOut]:
-    """Each adapter is named `owner/adapter`, as in requests."""
-    page = await gateway.sharing.list_shared(reader.tenant, limit=limit, cursor=cursor)
+    """Each adapter is named `owner/adapter`, as in requests. `q` searches these names."""
+    page = await gateway.sharing.list_shared(reader.tenant, search=search, limit=limit, cursor=cursor)
     return ListOut(data=[SharedAdapterOut.of(adapter) for adapter in page.data], next_cursor=page.next_cursor)
 
 

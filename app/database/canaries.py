@@ -11,9 +11,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import audit
+from app.database.filters import named, ordered
 from app.database.tables import adapters, canaries, canary_figures, tenants, versions
 from app.domain.adapters import VersionState
 from app.domain.canaries import Canary, CanaryState
+from app.domain.searches import EVERYTHING, Search
 
 _INSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 _baseline = versions.alias("baseline")
@@ -102,14 +104,20 @@ async def newest_canary(connection: AsyncConnection, adapter_id: int, alias: str
 
 
 async def running_canaries(
-    connection: AsyncConnection, *, tenant_id: int | None = None, after: int = 0, limit: int | None = None
+    connection: AsyncConnection,
+    *,
+    tenant_id: int | None = None,
+    after: str | None = None,
+    limit: int | None = None,
+    search: Search = EVERYTHING,
 ) -> list[RunningCanary]:
-    """List running canaries by id.
+    """List the running canaries that the search finds by ``tenant/adapter:alias``.
 
     Args:
         tenant_id: only this tenant's; None for all.
-        after: only those with a larger id.
+        after: position of the last row of the previous page, see :func:`app.database.filters.ordered`.
     """
+    name = tenants.c.slug + "/" + adapters.c.slug + ":" + canaries.c.alias
     statement = (
         _SHOWN.add_columns(
             tenants.c.slug.label("tenant"),
@@ -119,10 +127,10 @@ async def running_canaries(
         )
         .join(adapters, canaries.c.adapter_id == adapters.c.id)
         .join(tenants, adapters.c.tenant_id == tenants.c.id)
-        .where(canaries.c.state == CanaryState.RUNNING, canaries.c.id > after)
-        .order_by(canaries.c.id)
+        .where(canaries.c.state == CanaryState.RUNNING, *named(search, name))
         .limit(limit)
     )
+    statement = ordered(statement, search.sort, identity=canaries.c.id, name=name, after=after)
     if tenant_id is not None:
         statement = statement.where(adapters.c.tenant_id == tenant_id)
     return [

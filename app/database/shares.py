@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.filters import named, ordered
 from app.database.tables import adapters, alias_targets, shares, tenants, versions
 from app.domain.adapters import VersionState
+from app.domain.searches import EVERYTHING, Search
 from app.domain.shares import Share, SharedAdapter
 
 # Same conditions as app.database.resolution: every adapter listed can be named.
@@ -80,16 +82,34 @@ async def count_shares(connection: AsyncConnection, adapter_id: int) -> int:
     return int(await connection.scalar(statement) or 0)
 
 
-async def list_shares(connection: AsyncConnection, adapter_id: int, *, after: str, limit: int) -> list[Share]:
-    """List an adapter's shares with a recipient above ``after``, by recipient."""
-    statement = _LISTED.where(shares.c.adapter_id == adapter_id, shares.c.recipient > after)
-    return [_share(row) for row in await connection.execute(statement.order_by(shares.c.recipient).limit(limit))]
+async def list_shares(
+    connection: AsyncConnection, adapter_id: int, *, after: str | None, limit: int, search: Search
+) -> list[Share]:
+    """List the adapter's shares whose recipients the search finds, always by recipient.
+
+    Args:
+        after: recipient of the last row of the previous page.
+    """
+    recipient = shares.c.recipient
+    statement = _LISTED.where(shares.c.adapter_id == adapter_id, *named(search, recipient))
+    if after is not None:
+        statement = statement.where(recipient < after if search.sort.descending else recipient > after)
+    statement = statement.order_by(recipient.desc() if search.sort.descending else recipient).limit(limit)
+    return [_share(row) for row in await connection.execute(statement)]
 
 
-async def list_shared(connection: AsyncConnection, tenant_id: int, *, after: int, limit: int) -> list[SharedAdapter]:
-    """List the adapters shared with this tenant with an id above ``after``, by id."""
-    statement = _SHARED.where(shares.c.tenant_id == tenant_id, adapters.c.id > after)
-    rows = (await connection.execute(statement.order_by(adapters.c.id).limit(limit))).all()
+async def list_shared(
+    connection: AsyncConnection, tenant_id: int, *, after: str | None, limit: int, search: Search = EVERYTHING
+) -> list[SharedAdapter]:
+    """List the adapters shared with this tenant that the search finds by ``owner/adapter``.
+
+    Args:
+        after: position of the last row of the previous page, see :func:`app.database.filters.ordered`.
+    """
+    name = tenants.c.slug + "/" + adapters.c.slug
+    statement = _SHARED.where(shares.c.tenant_id == tenant_id, *named(search, name))
+    statement = ordered(statement, search.sort, identity=adapters.c.id, name=name, after=after)
+    rows = (await connection.execute(statement.limit(limit))).all()
     return await _with_ready_versions(connection, rows)
 
 

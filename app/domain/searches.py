@@ -35,3 +35,5 @@ class Search:
 
 #: All items, the oldest first.
 EVERYTHING = Search()
+#: All items, by name.
+BY_NAME = Search(sort=Sort.NAME)

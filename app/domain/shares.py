@@ -38,3 +38,8 @@ class SharedAdapter:
     shared_at: datetime
     versions: tuple[int, ...]
     aliases: Mapping[str, Mapping[int, int]]
+
+    @property
+    def full_name(self) -> str:
+        """Name by which the recipient requests the adapter."""
+        return f"{self.owner}/{self.name}"

@@ -1,6 +1,7 @@
 """Search and order of lists on both databases."""
 
 import base64
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from app.domain.access import KeyFilter
 from app.domain.errors import InvalidRequest
 from app.domain.pages import Page
-from app.domain.searches import Search, Sort
+from app.domain.searches import BY_NAME, Search, Sort
+from app.services.catalog.shares import SharingService
 from tests.support.registry import Node
 
 pytest_plugins = ("tests.support.registry_fixtures",)
@@ -60,6 +62,60 @@ async def test_a_search_finds_parts_of_names(node: Node, kind: str) -> None:
     assert await pages(lister, search=Search("b_c")) == ["a.b_c"]
     for nothing in ("%", "p_ices", "\\", "'; --"):
         assert await pages(lister, search=Search(nothing)) == []
+
+
+async def shared(node: Node) -> SharingService:
+    """Share adapters of two tenants with a third, and one of them with two more."""
+    sharing = SharingService(node.database, clock=node.clock)
+    for tenant in ("pricing", "labels", "retail", "retail-b", "shop"):
+        await node.tenants.create(tenant, actor="cli")
+    for owner, adapter in (("pricing", "prices"), ("labels", "margins"), ("labels", "prices")):
+        await node.publish(owner, adapter, f"{owner}/{adapter}")
+        await sharing.share(owner, adapter, "retail", actor="k", must_exist=True)
+    for recipient in ("shop", "retail-b"):
+        await sharing.share("pricing", "prices", recipient, actor="k", must_exist=True)
+    return sharing
+
+
+async def every(lister: Lister, search: Search) -> list[Any]:
+    """Collect a whole list, one item a page."""
+    items, cursor = list[Any](), None
+    while True:
+        page = await lister(search=search, limit=1, cursor=cursor)
+        items += page.data
+        cursor = page.next_cursor
+        if cursor is None:
+            return items
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        (Search(), ["pricing/prices", "labels/margins", "labels/prices"]),
+        (Search(sort=Sort.NEWEST), ["labels/prices", "labels/margins", "pricing/prices"]),
+        (Search(sort=Sort.NAME), ["labels/margins", "labels/prices", "pricing/prices"]),
+        (Search("S/PRI", Sort.NAME_REVERSED), ["labels/prices"]),
+        (Search("pri", Sort.NAME_REVERSED), ["pricing/prices", "labels/prices"]),
+    ],
+)
+async def test_shared_adapters_are_searched_and_ordered(node: Node, search: Search, names: list[str]) -> None:
+    found = await every(functools.partial((await shared(node)).list_shared, "retail"), search)
+    # "pri" is also a part of the owner's name.
+    assert [adapter.full_name for adapter in found] == names
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        (BY_NAME, ["retail", "retail-b", "shop"]),
+        (Search(sort=Sort.NAME_REVERSED), ["shop", "retail-b", "retail"]),
+        (Search("TAIL", Sort.NAME), ["retail", "retail-b"]),
+        (Search("_", Sort.NAME), []),
+    ],
+)
+async def test_recipients_are_searched_and_ordered(node: Node, search: Search, names: list[str]) -> None:
+    found = await every(functools.partial((await shared(node)).list_shares, "pricing", "prices"), search)
+    assert [share.recipient for share in found] == names
 
 
 async def test_tenants_are_found_by_display_name(node: Node) -> None:

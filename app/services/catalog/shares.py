@@ -22,9 +22,17 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.filters import VersionFilter
 from app.domain.pages import Page
+from app.domain.searches import BY_NAME, EVERYTHING, Search
 from app.domain.shares import Share, SharedAdapter
 from app.services.common.lookups import adapter_or_404, tenant_or_404
-from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    checked_search,
+    page_of,
+    read_cursor,
+    read_position,
+)
 
 MAX_SHARES = 1000
 
@@ -105,34 +113,41 @@ class SharingService:
             )
 
     async def list_shares(
-        self, tenant: str, adapter: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self,
+        tenant: str,
+        adapter: str,
+        *,
+        search: Search = BY_NAME,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
     ) -> Page[Share]:
-        """List the recipients of an adapter, by name.
+        """List the recipients of an adapter that the search finds, always by name.
 
         Raises:
             NotFound, InvalidRequest
         """
         checked_limit(limit)
-        after = read_cursor(cursor, _SLUG) or ""
+        checked_search(search)
+        after = read_cursor(cursor, _SLUG)
         async with self._database.read() as connection:
             adapter_row = await adapter_or_404(connection, await tenant_or_404(connection, tenant), adapter)
-            rows = await shares.list_shares(connection, adapter_row.id, after=after, limit=limit + 1)
+            rows = await shares.list_shares(connection, adapter_row.id, after=after, limit=limit + 1, search=search)
         return page_of(rows, limit, lambda share: share.recipient)
 
     async def list_shared(
-        self, tenant: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self, tenant: str, *, search: Search = EVERYTHING, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[SharedAdapter]:
-        """List the adapters that others share with a tenant.
+        """List the adapters that others share with a tenant and that the search finds, the oldest first unless sorted.
 
         Raises:
             NotFound, InvalidRequest
         """
         checked_limit(limit)
-        after = int(read_cursor(cursor, _NUMBER) or 0)
+        after = read_position(cursor, checked_search(search))
         async with self._database.read() as connection:
             recipient = await tenant_or_404(connection, tenant)
-            rows = await shares.list_shared(connection, recipient.id, after=after, limit=limit + 1)
-        return page_of(rows, limit, lambda adapter: adapter.id)
+            rows = await shares.list_shared(connection, recipient.id, after=after, limit=limit + 1, search=search)
+        return page_of(rows, limit, lambda shared: shared.full_name if search.sort.by_name else shared.id)
 
     async def get_shared(self, tenant: str, owner: str, adapter: str) -> SharedAdapter:
         """Return one adapter that is shared with a tenant.

@@ -21,7 +21,8 @@ DEFAULT_LIMIT = 50
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 _MAX_NAME = 100
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
-_SLUG = re.compile("[a-z0-9._-]{1,63}", re.ASCII)
+#: Slugs, also of a tenant, an adapter and an alias as `tenant/adapter:alias`.
+_NAME = re.compile("[a-z0-9._/:-]{1,191}", re.ASCII)
 
 #: Maximum of the registry's BigInteger columns.
 MOST = 2**63 - 1
@@ -143,7 +144,7 @@ def read_position(cursor: str | None, search: Search) -> str | None:
     Raises:
         InvalidRequest: the cursor does not belong to this kind of list.
     """
-    return read_cursor(cursor, _SLUG if search.sort.by_name else _ID)
+    return read_cursor(cursor, _NAME if search.sort.by_name else _ID)
 
 
 def checked_search(search: Search) -> Search:

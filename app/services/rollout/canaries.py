@@ -1,6 +1,5 @@
 """Canaries: start, show and cancel them. :mod:`app.services.rollout.runner` advances them and rolls them back."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +18,11 @@ from app.domain.clock import Clock, utc_now
 from app.domain.errors import Conflict, NotFound
 from app.domain.histogram import LatencyHistogram
 from app.domain.pages import Page
+from app.domain.searches import EVERYTHING, Search
 from app.services.common.lookups import adapter_or_404, tenant_or_404
 from app.services.common.preconditions import Precondition
-from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.common.validation import DEFAULT_LIMIT, checked_limit, checked_search, page_of, read_position
 from app.services.rollout.alias_lookups import alias_or_404, ready_versions, written
-
-_ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,10 @@ class RunningReport:
     tenant: str
     adapter: str
     report: CanaryReport
+
+    @property
+    def name(self) -> str:
+        return f"{self.tenant}/{self.adapter}:{self.report.canary.alias}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +118,34 @@ class CanaryService:
         return report
 
     async def running(
-        self, tenant: str | None, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self,
+        tenant: str | None,
+        *,
+        search: Search = EVERYTHING,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
     ) -> Page[RunningReport]:
-        """List the running canaries of a tenant, or of all tenants with None, the oldest first.
+        """List the running canaries of a tenant, or of all tenants with None, the oldest first unless sorted.
 
         Raises:
             InvalidRequest
         """
         checked_limit(limit)
-        after = int(read_cursor(cursor, _ID) or 0)
+        after = read_position(cursor, checked_search(search))
         async with self._database.read() as connection:
             owner = None if tenant is None else (await tenant_or_404(connection, tenant)).id
-            rows = await canaries.running_canaries(connection, tenant_id=owner, after=after, limit=limit + 1)
+            rows = await canaries.running_canaries(
+                connection, tenant_id=owner, after=after, limit=limit + 1, search=search
+            )
             figures = await canaries.running_figures(connection) if rows else {}
         now = self._clock()
         reports = [
             RunningReport(row.tenant, row.adapter, report_of(row.canary, figures.get(row.canary.id, {}), now))
             for row in rows
         ]
-        return page_of(reports, limit, lambda running: running.report.canary.id)
+        return page_of(
+            reports, limit, lambda running: running.name if search.sort.by_name else running.report.canary.id
+        )
 
     async def cancel(
         self, tenant: str, adapter: str, alias: str, *, precondition: Precondition, actor: str

@@ -41,6 +41,25 @@ def test_the_platform_lists_all_keys(site: Site, admin: httpx.Client, unit: Unit
     assert admin.get("/admin/keys/all", params={"tenant": "absent"}).status_code == 404
 
 
+def test_lists_of_shares_are_searched(site: Site, admin: httpx.Client, unit: Unit, files: PeftFiles) -> None:
+    recipients = sorted(make_unit(admin).slug for _ in range(2))
+    with site.client(unit.key) as own:
+        assert own.post("/v1/adapters/prices/versions", files=parts(files)).status_code == 201
+        for recipient in recipients:
+            assert own.put(f"/v1/adapters/prices/shares/{recipient}").status_code == 201
+        for params, found in (
+            ({"sort": "-name"}, recipients[::-1]),
+            ({"q": recipients[0].upper()}, recipients[:1]),
+            ({"q": "%"}, []),
+        ):
+            listed = own.get("/v1/adapters/prices/shares", params=params).json()["data"]
+            assert [share["recipient"] for share in listed] == found
+        assert own.get("/v1/adapters/prices/shares", params={"sort": "created"}).status_code == 422
+    path = f"/admin/tenants/{recipients[0]}/shared"
+    for text, count in ((f"{unit.slug}/PRI", 1), ("labels", 0)):
+        assert len(admin.get(path, params={"q": text, "sort": "name"}).json()["data"]) == count
+
+
 @pytest.mark.parametrize("owned", [True, False], ids=["tenant", "platform"])
 def test_running_canaries_are_listed(
     site: Site, admin: httpx.Client, files: PeftFiles, other_files: PeftFiles, owned: bool
@@ -59,5 +78,10 @@ def test_running_canaries_are_listed(
         names = {"tenant": unit.slug, "adapter": "prices", "alias": "default"}
         shown = own.get(path).json()
         assert canary | {"reason": None} == shown | names | {"reason": None}
+        name = f"{unit.slug}/prices:default"
+        for params, count in (({"q": name.upper(), "sort": "-name"}, 1), ({"q": "labels"}, 0)):
+            listed = own.get("/v1/canaries", params=params) if owned else admin.get("/admin/canaries", params=params)
+            assert len([one for one in listed.json()["data"] if one["tenant"] == unit.slug]) == count
+        assert own.get("/v1/canaries", params={"q": "a" * 101}).status_code == 400
         assert own.delete(path).status_code == 200
         assert own.get("/v1/canaries").json()["data"] == []

@@ -1,35 +1,54 @@
+import { useState } from "react";
 import { Link } from "wouter";
 import type { Schemas } from "../api/client";
+import { useDebounced } from "../lib/debounced";
 import { count, seconds, share, time } from "../lib/format";
 import { to } from "../lib/links";
 import { Empty } from "./empty";
 import { type PageOf, Paged, usePages } from "./paged";
+import { SearchFields, type Sort } from "./search-fields";
 import { Table } from "./table";
 
 type Canary = Schemas["RunningCanary"];
 
+interface Query {
+  q: string | undefined;
+  sort: Sort;
+  cursor: string | undefined;
+}
+
 interface Props {
   queryKey: readonly unknown[];
-  list: (cursor: string | undefined) => Promise<PageOf<Canary>>;
+  list: (query: Query) => Promise<PageOf<Canary>>;
 }
 
 const POLL_MS = 5_000;
 
 /** Running canaries with the figures of both versions in the present step. */
 export function CanaryList({ queryKey, list }: Props) {
-  const query = usePages(["canaries", ...queryKey], list, POLL_MS);
+  const [text, setText] = useState("");
+  const [sort, setSort] = useState<Sort>("created");
+  const search = { q: useDebounced(text.trim()) || undefined, sort };
+  const query = usePages(["canaries", ...queryKey, search], (cursor) => list({ ...search, cursor }), POLL_MS);
   return (
-    <Paged query={query}>
-      {(canaries) =>
-        canaries.length === 0 ? (
-          <Empty title="No canary runs" command="tenora adapters canary ADAPTER@2 --tenant TENANT">
-            <p>A canary starts on the page of its adapter.</p>
-          </Empty>
-        ) : (
-          <CanaryTable canaries={canaries} />
-        )
-      }
-    </Paged>
+    <>
+      <search className="fields">
+        <SearchFields text={text} onText={setText} sort={sort} onSort={setSort} />
+      </search>
+      <Paged query={query}>
+        {(canaries) =>
+          canaries.length > 0 ? (
+            <CanaryTable canaries={canaries} />
+          ) : search.q !== undefined ? (
+            <p className="quiet">No such canary runs.</p>
+          ) : (
+            <Empty title="No canary runs" command="tenora adapters canary ADAPTER@2 --tenant TENANT">
+              <p>A canary starts on the page of its adapter.</p>
+            </Empty>
+          )
+        }
+      </Paged>
+    </>
   );
 }
 

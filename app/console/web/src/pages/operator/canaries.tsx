@@ -5,10 +5,7 @@ import { Page } from "../../components/page";
 export function AllCanaries() {
   return (
     <Page title="Canaries" scopes={["admin"]}>
-      <CanaryList
-        queryKey={["all"]}
-        list={(cursor) => body(api.GET("/admin/canaries", { params: { query: { cursor } } }))}
-      />
+      <CanaryList queryKey={["all"]} list={(query) => body(api.GET("/admin/canaries", { params: { query } }))} />
     </Page>
   );
 }

@@ -5,6 +5,7 @@ import { ErrorNotice } from "../../components/error-notice";
 import { Field } from "../../components/field";
 import { Paged, usePages } from "../../components/paged";
 import { Table } from "../../components/table";
+import { useDebounced } from "../../lib/debounced";
 import { time } from "../../lib/format";
 import { useMe } from "../../session";
 
@@ -16,10 +17,12 @@ interface Props {
 /** Tenants that may read the adapter and infer with it. */
 export function Shares({ tenant, adapter }: Props) {
   const { can } = useMe();
-  const query = usePages(["shares", tenant, adapter], (cursor) =>
+  const [text, setText] = useState("");
+  const q = useDebounced(text.trim()) || undefined;
+  const query = usePages(["shares", tenant, adapter, q], (cursor) =>
     body(
       api.GET("/admin/tenants/{tenant}/adapters/{adapter}/shares", {
-        params: { path: { tenant, adapter }, query: { cursor } },
+        params: { path: { tenant, adapter }, query: { q, cursor } },
       }),
     ),
   );
@@ -35,10 +38,15 @@ export function Shares({ tenant, adapter }: Props) {
       <h2>Shared with</h2>
       {can("adapters:write") && <NewShare tenant={tenant} adapter={adapter} />}
       {end.error !== null && <ErrorNotice error={end.error} />}
+      {(query.hasNextPage || text !== "") && (
+        <search className="fields">
+          <Field label="Find a tenant" type="search" placeholder="part of a name" value={text} onValue={setText} />
+        </search>
+      )}
       <Paged query={query}>
         {(shares) =>
           shares.length === 0 ? (
-            <p className="quiet">No other tenant.</p>
+            <p className="quiet">{q === undefined ? "No other tenant." : "Not shared with such a tenant."}</p>
           ) : (
             <ShareTable
               shares={shares}
