@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: c6e5a0f361c7c68d7dca3028d63ede669437491f6c9d252f31ac5c5e4998a5eb
+# Schemas: c44fa9116d0f9cdc7fba63a01f4eba6cdf7e386e4a7169a702d6cb503184c16b
 from __future__ import annotations
 
 from datetime import datetime
@@ -46,6 +46,53 @@ class AliasChange(Answer, frozen=True, kw_only=True):
     action: str
     weights: Union[dict[str, int], None] = None
     reason: Union[str, None] = None
+
+
+class AuditRow(Answer, frozen=True, kw_only=True):
+    """
+    Audit row as the server shows it.
+
+    Attributes:
+        actor: Id of a key, `cli`, `engine` or `canary`.
+        actor_name: Owner of that key, or else its name.
+        action: Action, such as `alias.move`.
+        tenant: Slug of the owner; null: the platform.
+        subject: Name of the changed object, or the id of a key.
+        before: State before the change.
+        after: State after the change.
+        sealed: Whether the row has its seal; a row gets it within seconds.
+    """
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    before: Any
+    after: Any
+    sealed: bool
+    actor_name: Union[str, None] = None
+    tenant: Union[str, None] = None
+
+
+class AuditVerification(Answer, frozen=True, kw_only=True):
+    """
+    Result of a verification of the whole trail.
+
+    Attributes:
+        intact: Whether no row and no seal was changed, removed or inserted.
+        sealed: Number of sealed rows.
+        fresh: Number of rows without a seal yet.
+        trimmed: Highest id of the rows that retention removed; 0: none.
+        problems: The first 100 problems, the oldest first.
+    """
+
+    intact: bool
+    sealed: int
+    fresh: int
+    trimmed: int
+    problems: list[str]
+    problem_count: int
 
 
 class Base(Answer, frozen=True, kw_only=True):
@@ -299,6 +346,16 @@ class NewKey(Answer, frozen=True, kw_only=True):
     addresses: Union[list[str], None] = None
 
 
+class Percentiles(Answer, frozen=True, kw_only=True):
+    """
+    Percentiles in seconds, up to 19% too large; null without a measured request.
+    """
+
+    p50: Union[float, None] = None
+    p95: Union[float, None] = None
+    p99: Union[float, None] = None
+
+
 class Pin(Answer, frozen=True, kw_only=True):
     """
     Pin as the server shows it.
@@ -447,6 +504,44 @@ class ReasoningTokens(Answer, frozen=True, kw_only=True):
     reasoning_tokens: Union[int, None] = None
 
 
+class Request(Answer, frozen=True, kw_only=True):
+    """
+    A request that reached the engine. Its prompt and its answer are stored nowhere.
+
+    Attributes:
+        id: The request's `x-request-id`.
+        at: Time of arrival.
+        tenant: Slug of the tenant that is charged.
+        key: Id of the key.
+        key_name: Owner of the key, or else its name.
+        adapter: `tenant/adapter@3`; empty for the base model.
+        cached_tokens: Prompt tokens from the engine's cache.
+        ttft_s: Seconds to the first token in the engine; null: there was none.
+        duration_s: Seconds to the end of the answer.
+        load_s: Seconds that it waited for its adapter to load; null: not at all.
+        slot_s: Its part of the seconds for which the adapter had a slot.
+        status: 200, the status of the error that ended it, or 499 if the client disconnected.
+        cost: Cost as a decimal, at the prices of its arrival.
+    """
+
+    id: str
+    at: datetime
+    key: str
+    adapter: str
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    duration_s: float
+    slot_s: float
+    status: int
+    cost: str
+    tenant: Union[str, None] = None
+    key_name: Union[str, None] = None
+    ttft_s: Union[float, None] = None
+    load_s: Union[float, None] = None
+    finish_reason: Union[str, None] = None
+
+
 class ServedBase(Answer, frozen=True, kw_only=True):
     """
     Served base as the server shows it.
@@ -590,6 +685,28 @@ class UploadCaps(Answer, frozen=True, kw_only=True):
     max_lora_rank: int
 
 
+class UploadRefusal(Answer, frozen=True, kw_only=True):
+    """
+    An upload that was refused, with its reasons.
+
+    Attributes:
+        adapter: Name under which it would have been published.
+        key: Id of the key that sent it.
+        key_name: Owner of that key, or else its name; null for a key of the platform.
+        digest: `sha256:` and 64 hex digits over both files; null: they did not arrive.
+        reasons: The first 100 reasons.
+        reason_count: Number of all reasons.
+    """
+
+    adapter: str
+    at: datetime
+    key: str
+    reasons: list[Reason]
+    reason_count: int
+    key_name: Union[str, None] = None
+    digest: Union[str, None] = None
+
+
 class UsageGroup(Answer, frozen=True, kw_only=True):
     """
     Usage group as the server shows it.
@@ -621,6 +738,50 @@ class UsageGroup(Answer, frozen=True, kw_only=True):
     key: Union[str, None] = None
     adapter: Union[str, None] = None
     start: Union[datetime, None] = None
+
+
+class UsagePoint(Answer, frozen=True, kw_only=True):
+    """
+    Requests that arrived in one step.
+
+    Attributes:
+        requests: Requests that reached the engine, successful or not.
+        failed: Requests of these without a whole answer.
+        cold_loads: Requests that waited for their adapter to load.
+        cost: Cost as a decimal; null for steps below an hour.
+        ttft: Time to the first token in the engine.
+        duration: Time to the end of whole answers.
+    """
+
+    start: datetime
+    requests: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cold_loads: int
+    load_s: float
+    slot_s: float
+    ttft: Percentiles
+    duration: Percentiles
+    cost: Union[str, None] = None
+
+
+class UsageSeries(Answer, frozen=True, kw_only=True):
+    """
+    Usage by time. Steps without a request have no point.
+
+    Attributes:
+        start: Start of the first step.
+        end: End of the last step.
+        currency: Currency of the costs.
+    """
+
+    start: datetime
+    end: datetime
+    step: str
+    data: list[UsagePoint]
+    currency: str
 
 
 class UsageTotals(Answer, frozen=True, kw_only=True):
@@ -882,6 +1043,38 @@ class QuotaReport(Answer, frozen=True, kw_only=True):
 
     quota: Quota
     used: QuotaUse
+
+
+class RunningCanary(Answer, frozen=True, kw_only=True):
+    """
+    A running canary and its alias.
+
+    Attributes:
+        state: State: running, promoted, rolled_back or cancelled.
+        baseline: Metrics of the previous version in the current step; in a last step of 100%, since the start.
+        candidate: Metrics of the new version in the current step.
+        step: Index of the current step, or of the step in which it ended.
+        verdict: Verdict while it runs: wait, advance, promote or breach.
+        reason: Reason of the verdict, or of the end.
+        details: Code and metrics of the end, as in the audit trail.
+        tenant: Slug of the tenant.
+    """
+
+    state: str
+    baseline: CanaryFigures
+    candidate: CanaryFigures
+    policy: CanaryPolicy
+    step: int
+    step_started_at: datetime
+    created_at: datetime
+    created_by: str
+    tenant: str
+    adapter: str
+    alias: str
+    verdict: Union[str, None] = None
+    reason: Union[str, None] = None
+    details: Union[dict[str, Any], None] = None
+    ended_at: Union[datetime, None] = None
 
 
 class ServerFacts(Answer, frozen=True, kw_only=True):

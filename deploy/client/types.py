@@ -32,6 +32,7 @@ ROOTS = (
     *("Adapter", "Version", "Alias", "AliasReport", "AliasChange", "Canary", "Deletion", "Share", "SharedAdapter"),
     *("SharedVersion", "Pin", "Tenant", "TenantUsage", "Key", "NewKey", "LimitReport", "QuotaReport", "UsageReport"),
     *("Reason", "Prices", "ServerFacts", "Validation", "Batch", "File", "DeletedFile"),
+    *("Request", "UsageSeries", "RunningCanary", "UploadRefusal", "AuditRow", "AuditVerification"),
 )
 #: ``Class.field`` of the document -> better name in Python.
 RENAMED = {"Version.version": "number", "SharedVersion.version": "number"}

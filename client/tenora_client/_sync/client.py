@@ -31,8 +31,22 @@ from tenora_client.inference import (
 )
 from tenora_client.models import Model, model_list
 from tenora_client.paths import path_of, tenant_path
-from tenora_client.reports import usage_query
-from tenora_client.types import Deletion, Key, LimitReport, QuotaReport, ServerFacts, SharedAdapter, UsageReport
+from tenora_client.reports import report_query, usage_query
+from tenora_client.types import (
+    AuditRow,
+    AuditVerification,
+    Deletion,
+    Key,
+    LimitReport,
+    QuotaReport,
+    Request,
+    RunningCanary,
+    ServerFacts,
+    SharedAdapter,
+    UploadRefusal,
+    UsageReport,
+    UsageSeries,
+)
 
 
 class Client:
@@ -213,9 +227,120 @@ class Client:
         Raises:
             ValueError: a time has no zone.
         """
-        platform = tenant is not None or self._session.is_platform()
-        path = path_of("admin" if platform else "v1", "usage")
-        return self._session.get(UsageReport, path, usage_query(by, start, end, tenant))
+        query = usage_query(by, start, end, tenant)
+        return self._session.get(UsageReport, self._path(tenant, "usage"), query)
+
+    def usage_series(
+        self,
+        step: str = "1h",
+        *,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        key: str | None = None,
+        adapter: str | None = None,
+        tenant: str | None = None,
+    ) -> UsageSeries:
+        """Report usage and latencies by time: of the key's tenant, or with a platform key of all tenants or one.
+
+        Args:
+            step: width of the points: ``1m``, ``5m``, ``1h`` or ``1d``.
+            start: time with a zone; None: an hour, a day, a week or 30 days before ``end``, by the step.
+            end: time with a zone; None: now.
+            key: only requests with this key, by its id.
+            adapter: only requests for this adapter or version, or for the base by its name.
+            tenant: only this tenant, for platform keys.
+
+        Raises:
+            ValueError: a time has no zone.
+        """
+        query = report_query(start, end, step=step, key=key, adapter=adapter, tenant=tenant)
+        return self._session.get(UsageSeries, self._path(tenant, "usage", "series"), query)
+
+    def requests(
+        self,
+        *,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        key: str | None = None,
+        adapter: str | None = None,
+        status: int | None = None,
+        failed: bool | None = None,
+        cold: bool | None = None,
+        tenant: str | None = None,
+    ) -> Iterator[Request]:
+        """Yield requests, newest first: of the key's tenant, or with a platform key of all tenants or one.
+
+        Args:
+            start: time with a zone; None: 30 days before ``end``.
+            end: time with a zone; None: now.
+            key: only requests with this key, by its id.
+            adapter: only requests for this adapter or version, or for the base by its name.
+            status: only answers with this status.
+            failed: True: only requests without a whole answer; False: only others.
+            cold: True: only requests that waited for their adapter to load; False: only others.
+            tenant: only this tenant, for platform keys.
+
+        Raises:
+            ValueError: a time has no zone.
+        """
+        query = report_query(
+            start, end, key=key, adapter=adapter, status=status, failed=failed, cold=cold, tenant=tenant
+        )
+        for request in self._session.items(Request, self._path(tenant, "requests"), query):
+            yield request
+
+    def canaries(
+        self, *, search: str | None = None, sort: str | None = None, tenant: str | None = None
+    ) -> Iterator[RunningCanary]:
+        """Yield running canaries: of the key's tenant, or with a platform key of all tenants or one.
+
+        Args:
+            search: part of ``tenant/adapter:alias``.
+            sort: ``created``, ``-created``, ``name`` or ``-name``; None: ``created``.
+            tenant: only this tenant, for platform keys.
+        """
+        query = {"q": search, "sort": sort, "tenant": tenant}
+        for canary in self._session.items(RunningCanary, self._path(tenant, "canaries"), query):
+            yield canary
+
+    def refusals(self, adapter: str | None = None, *, tenant: str | None = None) -> Iterator[UploadRefusal]:
+        """Yield the refused uploads of 30 days with their reasons, newest first.
+
+        Args:
+            adapter: only uploads for this adapter.
+            tenant: owner; None: the key's tenant.
+        """
+        return self._session.items(UploadRefusal, tenant_path(tenant, "refusals"), {"adapter": adapter})
+
+    def audit(
+        self,
+        *,
+        tenant: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+    ) -> Iterator[AuditRow]:
+        """Yield the rows of the audit trail, newest first. Needs a platform key.
+
+        Args:
+            tenant: only changes of this tenant's objects.
+            actor: only changes by this key, by its id, or by ``cli``, ``engine`` or ``canary``.
+            action: only this action, or with a dot at its end all that begin so: ``alias.``.
+            subject: only changes of the object with this name, such as ``pricing@3``.
+            start: time with a zone; None: the oldest row.
+            end: time with a zone; None: now.
+
+        Raises:
+            ValueError: a time has no zone.
+        """
+        query = report_query(start, end, tenant=tenant, actor=actor, action=action, subject=subject)
+        return self._session.items(AuditRow, path_of("admin", "audit"), query)
+
+    def verify_audit(self) -> AuditVerification:
+        """Let the server compute every seal of the audit trail again. Needs a platform key."""
+        return self._session.get(AuditVerification, path_of("admin", "audit", "verification"))
 
     def shared(self, *, tenant: str | None = None) -> Iterator[SharedAdapter]:
         """Yield the adapters that other tenants share with the key's tenant, or with this one."""
@@ -240,8 +365,7 @@ class Client:
             reconnect: resume after the last event when the connection is lost. If false, the iterator ends with
                 the feed.
         """
-        platform = tenant is not None or self._session.is_platform()
-        path = path_of("admin" if platform else "v1", "events") + (f"?tenant={quote(tenant)}" if tenant else "")
+        path = self._path(tenant, "events") + (f"?tenant={quote(tenant)}" if tenant else "")
         feed = Resumption(after)
         while True:
             try:
@@ -255,3 +379,8 @@ class Client:
             if not reconnect:
                 return
             time.sleep(feed.pause_s())
+
+    def _path(self, tenant: str | None, *segments: str) -> str:
+        """Return the path for the key's tenant, or with a platform key that for all tenants or one."""
+        platform = tenant is not None or self._session.is_platform()
+        return path_of("admin" if platform else "v1", *segments)

@@ -124,6 +124,17 @@ def keys_path(tenant: Optional[str], *, platform: bool = False) -> str:
     return path_of("admin", "keys") if tenant is None else path_of("admin", "tenants", tenant, "keys")
 
 
+def own_keys_path(tenant: Optional[str], *, platform: bool, own: bool) -> str:
+    """Path of a tenant's keys, of the platform's, or of the calling key's tenant.
+
+    Raises:
+        typer.BadParameter: none or several of the three are given.
+    """
+    if (tenant is not None) + platform + own != 1:
+        raise typer.BadParameter("Give one of --tenant TENANT, --platform or --own.")
+    return path_of("v1", "keys") if own else keys_path(tenant, platform=platform)
+
+
 def checked_key_id(key_id: str) -> str:
     """Check the form of a key's id.
 

@@ -1,17 +1,20 @@
 """``tenora keys``: manage the keys of a tenant or of the platform team."""
 
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, Optional
 
 import typer
 
-from tenora_client.cli.arguments import TenantOption, checked_key_id, keys_path, seconds
+from tenora_client.cli.arguments import TenantOption, checked_key_id, keys_path, own_keys_path, seconds
 from tenora_client.cli.closed_values import checked_value
-from tenora_client.cli.connection import Json, Key, Url, connect_as_admin
+from tenora_client.cli.connection import Json, Key, Url, connect_as_admin, connect_as_tenant
 from tenora_client.cli.limits import key_limits
 from tenora_client.cli.output import emit_json, emit_line, emit_table, note
-from tenora_client.transport import path_of
+from tenora_client.transport import Api, path_of
 
-app = typer.Typer(no_args_is_help=True, help="The keys of a tenant, or of the platform team. Needs a platform key.")
+app = typer.Typer(
+    no_args_is_help=True, help="The keys of a tenant, or of the platform team. Needs a platform key, or --own."
+)
 app.command("limits")(key_limits)
 
 _COLUMNS = {
@@ -32,6 +35,9 @@ def _scope(text: str) -> str:
 
 
 Platform = Annotated[bool, typer.Option("--platform", help="Keys of the platform team, instead of --tenant")]
+Own = Annotated[
+    bool, typer.Option("--own", help="Keys of the calling key's tenant, instead of --tenant; needs keys:write")
+]
 KeyId = Annotated[str, typer.Argument(metavar="KEY-ID", help="Id of the key, as `keys list` shows it")]
 
 
@@ -40,6 +46,7 @@ def create(
     name: Annotated[str, typer.Argument(help="Purpose of the key")],
     tenant: TenantOption = None,
     platform: Platform = False,
+    own: Own = False,
     scope: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -65,23 +72,28 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a key and print it once. It cannot be shown again."""
-    path = keys_path(tenant, platform=platform)
+    path = own_keys_path(tenant, platform=platform, own=own)
     body: dict[str, Any] = {"name": name}
     body |= {"scopes": scope} if scope else {}
     body |= {"expires_in_s": expires_in} if expires_in is not None else {}
     body |= {"adapters": adapter} if adapter else {}
     body |= {"addresses": address} if address else {}
-    with connect_as_admin(url, key, as_json=as_json) as api:
+    with _connect(url, key, own=own, as_json=as_json) as api:
         _show_once(api.call("POST", path, body), as_json=as_json)
 
 
 @app.command("list")
 def list_(
-    tenant: TenantOption = None, platform: Platform = False, url: Url = None, key: Key = None, as_json: Json = False
+    tenant: TenantOption = None,
+    platform: Platform = False,
+    own: Own = False,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
 ) -> None:
     """List keys. Their secrets are not stored."""
-    path = keys_path(tenant, platform=platform)
-    with connect_as_admin(url, key, as_json=as_json) as api:
+    path = own_keys_path(tenant, platform=platform, own=own)
+    with _connect(url, key, own=own, as_json=as_json) as api:
         rows = api.list(path)
     if as_json:
         emit_json(rows)
@@ -94,13 +106,14 @@ def revoke(
     key_id: KeyId,
     tenant: TenantOption = None,
     platform: Platform = False,
+    own: Own = False,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Revoke a key. It stops working within a second."""
-    path = f"{keys_path(tenant, platform=platform)}{path_of(checked_key_id(key_id))}"
-    with connect_as_admin(url, key, as_json=as_json) as api:
+    path = f"{own_keys_path(tenant, platform=platform, own=own)}{path_of(checked_key_id(key_id))}"
+    with _connect(url, key, own=own, as_json=as_json) as api:
         api.call("DELETE", path)
     note(f"Revoked key {key_id}.")
 
@@ -125,6 +138,12 @@ def rotate(
         if not as_json:
             old = next((row for row in api.list(keys_path(tenant, platform=platform)) if row["id"] == key_id), {})
             note(f"The old key {key_id} {_expiry(old)}.")
+
+
+def _connect(url: Optional[str], key: Optional[str], *, own: bool, as_json: bool) -> AbstractContextManager[Api]:
+    if own:
+        return connect_as_tenant(url, key, tenant=None, model=None, as_json=as_json)
+    return connect_as_admin(url, key, as_json=as_json)
 
 
 def _show_once(created: dict[str, Any], *, as_json: bool) -> None:

@@ -75,6 +75,16 @@ def test_a_key_is_the_only_thing_on_stdout_and_works(tenora, tenant):
     assert result.stdout.strip() not in tenora("keys", "list", "--tenant", tenant).stdout
 
 
+def test_a_tenants_key_manages_the_keys_of_its_tenant(tenora, tenant):
+    own = tenora.json("keys", "create", "ops", "--tenant", tenant, "--scope", "inference", "--scope", "keys:write")
+    made = tenora.json("keys", "create", "nightly", "--own", TENORA_KEY=own["key"])
+    assert made["scopes"] == ["inference"]
+    listed = tenora.json("keys", "list", "--own", TENORA_KEY=own["key"])
+    assert {key["id"] for key in listed} == {own["id"], made["id"]}
+    tenora("keys", "revoke", made["id"], "--own", TENORA_KEY=own["key"])
+    assert tenora("keys", "list", "--own", TENORA_KEY=made["key"], exit_code=1).stdout == ""
+
+
 def test_the_ends_of_keys_are_printed(tenora, tenant):
     assert "never expires" in tenora("keys", "create", "ci", "--tenant", tenant).stderr
     short = tenora("keys", "create", "short", "--tenant", tenant, "--expires-in", "90d")

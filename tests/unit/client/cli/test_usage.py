@@ -20,6 +20,7 @@ DEAD = "http://127.0.0.1:9"
         (["tenants", "delete", "..", "--yes"], ".."),
         (["keys", "create", "name"], "--platform"),
         (["keys", "create", "name", "--tenant", "a", "--platform"], "--platform"),
+        (["keys", "list", "--own", "--platform"], "--own"),
         (["keys", "create", "name", "--platform", "--expires-in", "soon"], "soon"),
         (["keys", "revoke", "../x", "--platform"], "../x"),
         (["adapters", "push", "/does/not/exist", "--adapter", "a"], "/does/not/exist"),

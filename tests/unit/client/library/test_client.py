@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tenora_client import AsyncClient, Client, Conflict, NotFound, Progress, UploadRejected
+from tenora_client import AsyncClient, Client, Conflict, NotFound, PermissionDenied, Progress, UploadRejected
 from tenora_client._sync import connection
+from tests.support.bad_adapters import BAD
 from tests.support.bad_configs import config
 from tests.support.peft_folders import new_adapter
 from tests.support.site import Site, Unit
@@ -190,6 +191,45 @@ def test_reports_are_for_either_kind_of_key(tenora: Client, platform: Client, un
         tenora.usage(start=begin.replace(tzinfo=None))
     assert tenora.quota().used.adapters == 0
     assert [model.owner for model in tenora.models()] == ["tenora"]
+
+
+def test_requests_and_series_are_for_either_kind_of_key(tenora: Client, platform: Client, unit: Unit) -> None:
+    assert list(tenora.requests(failed=False, cold=True, status=200)) == []
+    assert list(platform.requests(tenant=unit.slug, key=tenora.key().id)) == []
+    series = tenora.usage_series("1d", start="2026-11-01T00:00:00Z", end="2026-11-03T00:00:00Z")
+    assert series.step == "1d"
+    assert platform.usage_series("1h", tenant=unit.slug).step == "1h"
+    with pytest.raises(ValueError, match="no time zone"):
+        tenora.usage_series(start=datetime(2026, 11, 1))  # noqa: DTZ001
+
+
+def test_running_canaries_are_searched(tenora: Client, platform: Client, unit: Unit, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        tenora.adapters.publish("quotes", new_adapter(tmp_path / name), alias="default" if name == "one" else None)
+    tenora.adapters.start_canary("quotes", 2)
+    assert [canary.adapter for canary in tenora.canaries(search="QUOTES:")] == ["quotes"]
+    assert [canary.tenant for canary in platform.canaries(tenant=unit.slug, sort="-name")] == [unit.slug]
+    assert list(tenora.canaries(search="labels")) == []
+
+
+def test_reasons_of_refused_uploads_are_kept(tenora: Client, platform: Client, unit: Unit, folder: Path) -> None:
+    BAD["NaN"].change(folder)
+    with pytest.raises(UploadRejected):
+        tenora.adapters.publish("quotes", folder)
+    for refusals in (tenora.refusals("quotes"), platform.refusals(tenant=unit.slug)):
+        (refusal,) = refusals
+        assert (refusal.adapter, [reason.code for reason in refusal.reasons]) == ("quotes", ["non_finite"])
+    assert list(tenora.refusals("labels")) == []
+
+
+def test_the_audit_trail_is_read_and_verified(platform: Client, tenora: Client, unit: Unit) -> None:
+    (row,) = platform.audit(tenant=unit.slug, action="tenant.")
+    assert (row.action, row.subject) == ("tenant.create", unit.slug)
+    verification = platform.verify_audit()
+    assert verification.intact
+    assert verification.problems == []
+    with pytest.raises(PermissionDenied):
+        list(tenora.audit())
 
 
 def test_a_platform_key_names_the_tenant(platform: Client, unit: Unit, folder: Path) -> None:
