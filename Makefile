@@ -65,10 +65,12 @@ client-types: environment  ## write client/tenora_client/types.py from the OpenA
 
 containers: environment  ## check the files of images, compose, nginx, Prometheus and the chart; needs deploy/ci/prepare.sh
 	@$(PYTHON) -m tests.deploy.install
+	@sh deploy/container/install_tools.sh
 	sh deploy/checks/run.sh
 
 containers-run: environment  ## build the image and run it with podman, alone and with compose; by hand, half an hour
 	@$(PYTHON) -m tests.deploy.install
+	@sh deploy/container/install_tools.sh
 	$(BIN)/python -m tests.containers $(CONTAINERS_ARGS)
 
 release: environment  ## wheels, context of the image, chart, lists of packages and checksums of HEAD, into dist/
