@@ -25,7 +25,7 @@ _QUIET = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run a demo server and return its connection settings as environment variables."""
     home = tmp_path_factory.mktemp("clients-home")
