@@ -22,7 +22,7 @@ ALONE := tests/isolation
 # These run a second time, on a server with two engine replicas.
 ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine/test_parity.py tests/engine/test_batch_parity.py
 
-test: environment-ray lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
+test: environment-ray lint  ## 25 minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
 test-all: test  ## 80 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
