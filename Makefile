@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
+.PHONY: serve fleet-demo environment-ray test test-all test-long test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
 	containers containers-run release
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
@@ -28,10 +28,13 @@ test: environment-ray lint  ## 25 minutes: what is not marked slow, with one rea
 test-all: test  ## 80 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
 	$(PYTHON) -m tests.clients.install
 	$(PYTHON) -m tests.deploy.install
-	$(BIN)/python -m pytest -m slow $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slow and not long" $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) containers
+
+test-long: environment-ray  ## ten minutes: what takes a minute or more with real engines or clusters; by hand
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 test-faults: environment-ray  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)

@@ -152,6 +152,7 @@ def held(site: Site, tmp_path: Path, chance: random.Random) -> Held:
     return held
 
 
+@pytest.mark.long
 async def test_one_of_two_dies(site: Site, other: Host, held: Held, chance: random.Random, seed: int) -> None:
     """Simulate the loss of a machine: server and engine die together, with their state."""
     held.begin_upload(other)
