@@ -25,7 +25,7 @@ ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine
 test: environment-ray lint  ## 25 minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## 80 minutes: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
+test-all: test  ## more than an hour: also what is slow, or needs nginx and promtool (deploy/ci/prepare.sh)
 	$(PYTHON) -m tests.clients.install
 	$(PYTHON) -m tests.deploy.install
 	$(BIN)/python -m pytest -m "slow and not long" $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
@@ -33,7 +33,7 @@ test-all: test  ## 80 minutes: also what is slow, or needs nginx and promtool (d
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) containers
 
-test-long: environment-ray  ## ten minutes: what takes a minute or more with real engines or clusters; by hand
+test-long: environment-ray  ## what takes a minute or more with real engines or clusters; by hand
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 test-faults: environment-ray  ## each fault of an engine, a database, a store or a server
