@@ -6,7 +6,7 @@ BIN := .venv/bin
 # The engine is three processes that each import torch and vLLM: without kept bytecode a start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve fleet-demo environment-ray test test-all test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
+.PHONY: serve fleet-demo environment-ray test test-all test-long test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
 	containers containers-run release console
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
@@ -22,17 +22,20 @@ ALONE := tests/isolation
 # These run a second time, on a server with two engine replicas.
 ON_REPLICAS := tests/e2e/test_openai_sdk.py tests/e2e/test_lorax.py tests/engine/test_parity.py tests/engine/test_batch_parity.py
 
-test: environment-ray lint  ## ten minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
+test: environment-ray lint  ## 25 minutes: what is not marked slow, with one real engine, PostgreSQL and S3 over HTTP
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
-test-all: test  ## 90 minutes: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
+test-all: test  ## more than an hour: also what is slow, or needs nginx, promtool and Chromium (deploy/ci/prepare.sh)
 	$(PYTHON) -m deploy.console.install
 	$(PYTHON) -m tests.clients.install
 	$(PYTHON) -m tests.deploy.install
-	$(BIN)/python -m pytest -m slow $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "slow and not long" $(PARALLEL) --ignore=$(ALONE) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest --engine ray $(ON_REPLICAS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slow $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) containers
+
+test-long: environment-ray  ## what takes a minute or more with real engines or clusters; by hand
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 test-faults: environment-ray  ## each fault of an engine, a database, a store or a server
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
@@ -70,10 +73,12 @@ console: environment  ## build app/console/static from app/console/web, with Nod
 
 containers: environment  ## check the files of images, compose, nginx, Prometheus and the chart; needs deploy/ci/prepare.sh
 	@$(PYTHON) -m tests.deploy.install
+	@sh deploy/container/install_tools.sh
 	sh deploy/checks/run.sh
 
 containers-run: environment  ## build the image and run it with podman, alone and with compose; by hand, half an hour
 	@$(PYTHON) -m tests.deploy.install
+	@sh deploy/container/install_tools.sh
 	$(BIN)/python -m tests.containers $(CONTAINERS_ARGS)
 
 release: environment  ## wheels, context of the image, chart, lists of packages and checksums of HEAD, into dist/

@@ -32,9 +32,10 @@ CLUSTERS = ("tests/ray/", "tests/e2e/test_fleet")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test may fail because a machine is slow. Other options of the active profile stay, as on CI.
-settings.register_profile("untimed", settings(deadline=None))
-settings.load_profile("untimed")
+# No test may fail because a machine is slow. There are half as many examples as usual, to save minutes in each run; a
+# test that needs more asks for them. Other options of the active profile stay, as on CI.
+settings.register_profile("tests", settings(deadline=None, max_examples=50))
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

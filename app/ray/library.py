@@ -13,11 +13,13 @@ from app.ray.token import token_path
 
 _MODE, _TOKEN, _TOKEN_PATH, _TLS = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_USE_TLS"
 _TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
-#: Ray must neither report its use, nor start a page without a key.
-_QUIET = {
+#: Ray must neither report its use, nor start a page without a key, nor run replicas after all other programs: its
+#: default is a niceness of 15.
+_DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_DASHBOARD_LOG_INFO": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",
 }
 _MISSING = (
     "Engine replicas need Ray, which is not installed. Run `make environment-ray`, or install the extra: "
@@ -44,7 +46,7 @@ def require_ray() -> None:
 
 
 def prepare(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set the variables that Ray reads at its import: token authentication, no reports. Blocks.
+    """Set the variables that Ray reads at its import: token authentication, no reports, priority. Blocks.
 
     Raises:
         Unsafe: token authentication is switched off.
@@ -55,7 +57,7 @@ def prepare(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
     environ[_MODE] = "token"
     if _TOKEN not in environ and _TOKEN_PATH not in environ:
         environ[_TOKEN_PATH] = str(token_path(home))
-    for name, value in _QUIET.items():
+    for name, value in _DEFAULTS.items():
         environ.setdefault(name, value)
     if "ray" in sys.modules and before != environ:
         # Ray keeps the mode that it read at its import, and the token of the last cluster.

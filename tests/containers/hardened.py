@@ -17,7 +17,7 @@ from tests.support.reference import PeftReference
 from tests.support.server import free_port, until
 
 NAME, VOLUME = "tenora-hardened", "tenora-hardened-home"
-START_S, STOP_S = 240, 90
+START_S, STOP_S = 600, 90
 SETTINGS = ["TENORA_ENGINE__MAX_LORAS=2", "TENORA_ENGINE__MAX_LORA_RANK=16", "TENORA_ENGINE__DTYPE=float32"]
 SETTINGS += ["TENORA_BASE_MODEL=/models/base", "TENORA_BASE_MODEL_NAME=demo"]
 

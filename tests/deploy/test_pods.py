@@ -127,7 +127,7 @@ def test_an_init_process_starts_each_container() -> None:
             assert "command" not in container or container["command"][:2] == ["tini", "--"], container["name"]
 
 
-def test_containers_with_the_volume_of_home_have_the_homes_of_the_image() -> None:
+def test_containers_with_home_have_the_homes_of_the_image() -> None:
     for pod in all_pods():
         for container in pod.containers:
             if "/var/lib/tenora" in {mount["mountPath"] for mount in container["volumeMounts"]}:

@@ -21,7 +21,7 @@ from tests.support.reference import PeftReference
 from tests.support.server import Server, every_step_size, running
 from tests.support.server_fixtures import SLOTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 logger = logging.getLogger(__name__)
 

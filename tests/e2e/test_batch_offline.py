@@ -73,6 +73,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_a_run_killed_at_half_ends_with_every_line(home: Path, trained_demo: Demo, tmp_path: Path) -> None:
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"How much is {n}?"}) + "\n" for n in range(LINES)))
@@ -98,6 +99,7 @@ def test_a_run_killed_at_half_ends_with_every_line(home: Path, trained_demo: Dem
     assert "How much is" not in (home / "offline.log").read_text()
 
 
+@pytest.mark.long
 def test_an_interrupt_says_how_to_go_on(home: Path, trained_demo: Demo, tmp_path: Path) -> None:
     path, out, before = tmp_path / "in.txt", tmp_path / "out.csv", answered(home)
     path.write_text("How much is tea?\n" * 200)

@@ -1,6 +1,7 @@
 """Upgrade from the release before: its data is served afterwards, and its server goes on during the migration."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,15 +14,15 @@ import httpx
 import pytest
 
 from app.demo.train import Demo
-from tests.support.pages import ROOT
 from tests.support.postgres import running_postgres
 from tests.support.server import TENORA, environment, serving, set_up, until
 from tests.support.server_fixtures import SLOTS
 
 pytestmark = pytest.mark.slow
 
-#: Commit of release 0.2.0.
-BEFORE = "518a06e4fafedce6bcb29fddfb24d147be27e49a"
+#: Code of release 0.2.0: ``git archive 518a06e4 app adapters migrations alembic.ini pyproject.toml``. A checkout may
+#: lack earlier commits.
+RELEASE = Path(__file__).with_name("release-0.2.0.tar.xz")
 BODY = {"prompt": "[INST] Can you explain sugar? [/INST]", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 #: Answers during and after the migration.
 ANSWERS = 20
@@ -31,9 +32,7 @@ ANSWERS = 20
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Code of the release before. Its lock has the same vLLM and torch, so it runs in this environment."""
     folder = tmp_path_factory.mktemp("release")
-    archive = folder / "release.tar"
-    subprocess.run(["git", "-C", ROOT, "archive", f"--output={archive}", BEFORE], check=True)  # noqa: S607
-    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)  # noqa: S607
+    shutil.unpack_archive(RELEASE, folder)
     return folder
 
 

@@ -222,6 +222,7 @@ def test_refused_requests_used_nothing(server: Server, key: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_usage_of_a_killed_server_is_what_clients_saw(
     trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.peft_adapters import make_adapter
 from tests.support.reference import PeftReference
 from tests.support.server import Server, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 logger = logging.getLogger(__name__)
 

@@ -55,7 +55,4 @@ def test_the_demo_answers_with_logprobs(trained_demo: Demo, reference: PeftRefer
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(60)
-    said = (tmp_path / "log").read_text()
-    assert said.count("no C++ compiler") == 1
-    assert "CXX" in said
     assert not list(compiled.rglob("*.so"))

@@ -35,7 +35,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("round", range(rounds), scope="session")
 
 
-@pytest.fixture(scope="session")
+# The package's scope ends it before other chapters on the same worker: its proxies would connect during the fuzz tests.
+@pytest.fixture(scope="package")
 def site(trained_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with sites.running_site(tmp_path_factory.mktemp("faults"), trained_demo) as site:
         yield site

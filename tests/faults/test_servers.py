@@ -46,7 +46,7 @@ async def test_api_killed(site: Site, chance: random.Random, seed: int) -> None:
     Measured("API killed", results, recovery_s).write(seed)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def other(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """Second server on the same registry and store, started for its first test."""
     other = Host(tmp_path_factory.mktemp("faults") / "two", site.host.base, site.host.admin_key, site.host.settings)
@@ -152,6 +152,7 @@ def held(site: Site, tmp_path: Path, chance: random.Random) -> Held:
     return held
 
 
+@pytest.mark.long
 async def test_one_of_two_dies(site: Site, other: Host, held: Held, chance: random.Random, seed: int) -> None:
     """Simulate the loss of a machine: server and engine die together, with their state."""
     held.begin_upload(other)

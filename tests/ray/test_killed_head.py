@@ -12,7 +12,7 @@ import pytest
 from tests.support.light_cluster import ROOT, light_cluster, light_head
 from tests.support.server import START_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def ask(gateway: "subprocess.Popen[str]", name: str) -> str:

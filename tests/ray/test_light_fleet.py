@@ -94,6 +94,10 @@ async def test_answers_streams_aborts_and_faults(transport: Transport) -> None:
         await RayCall(request(4, fault="the prompt was: secret"), transport, Routes()).answer()
 
 
+async def test_replicas_have_the_priority_of_other_programs(transport: Transport) -> None:
+    assert {psutil.Process(pid).nice() for pid in await running(transport)} == {psutil.Process().nice()}
+
+
 async def test_a_request_reaches_the_node_of_its_target(transport: Transport) -> None:
     version = "f" * 64
     nodes = {f"node-{pid}": pid for pid in await running(transport)}

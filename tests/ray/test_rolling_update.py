@@ -12,7 +12,7 @@ from app.ray.engine import RayEngine
 from tests.support.light_cluster import eventually, light_cluster, light_engine, light_request
 from tests.support.light_fleet import LightReplica, light_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 CALLERS = 8
 LEAST = 200

@@ -56,7 +56,7 @@ def running_demo(home: Path) -> Iterator[DemoRun]:
             assert not alive, f"left running: {alive}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run a demo server and return its connection settings as environment variables."""
     with running_demo(tmp_path_factory.mktemp("clients-home")) as run:

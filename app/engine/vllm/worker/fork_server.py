@@ -25,7 +25,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from app.engine.vllm.requirements import is_cpu_build
+from app.engine.vllm.requirements import compile_nothing, is_cpu_build
 from app.engine.vllm.worker.parent_watch import end_with_server
 from app.settings import may_hold_secret
 
@@ -69,10 +69,11 @@ class EngineContext(ForkServerContext):
 def start_ahead() -> None:
     """Start the fork server before this process imports vLLM, with the environment that vLLM will prepare.
 
-    vLLM adds variables for a CPU engine and none for a GPU engine.
+    A CPU engine gets more variables, a GPU engine none.
     """
     before = dict(os.environ)
     if is_cpu_build():
+        compile_nothing(os.environ)
         os.environ |= _cpu_variables(before)
     try:
         _run_fork_server()

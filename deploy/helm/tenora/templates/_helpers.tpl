@@ -75,7 +75,7 @@ securityContext:
 {{ include "tenora.name" . }}-engines-head-svc.{{ .Release.Namespace }}.svc.cluster.local
 {{- end }}
 
-{{/* Token, TLS and quiet of every process of Ray. */}}
+{{/* Token, TLS, no reports, and the priority of replicas, for every process of Ray. */}}
 {{- define "tenora.rayEnvironment" -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
@@ -87,6 +87,7 @@ securityContext:
 - {name: RAY_TLS_SERVER_KEY, value: /etc/ray/tls/tls.key}
 - {name: RAY_TLS_CA_CERT, value: /etc/ray/authority/tls.crt}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
+- {name: RAY_worker_niceness, value: "0"}
 {{- end }}
 
 {{/* Mounts of a container that runs processes of Ray. Only the certificate's container sees the authority's key. */}}

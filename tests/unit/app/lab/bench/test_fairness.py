@@ -112,6 +112,7 @@ def test_nothing_is_said_of_others_where_there_is_one_tenant(group):
         open_figures([served(group, 0.0, [1.0])], 10.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", [1, 2])
 def test_a_round_has_a_hostile_tenant_with_tenfold_load(tmp_path, turns):
     seen = Seen()

@@ -158,15 +158,15 @@ if __name__ == "__main__":
 """
 #: vLLM's changes to the environment of a CPU engine.
 AS_EXPECTED = "os.environ |= {name: value for name, value in fork_server._started_with.items() if value}"
-WITHOUT_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '1'"
+WITH_COMPILER = "os.environ['TORCHDYNAMO_DISABLE'] = '0'"
 ON_A_GPU = "fork_server.is_cpu_build = lambda: False"
 
 
 @pytest.mark.parametrize(
     ("before", "change", "printed"),
     [
-        ("", AS_EXPECTED, "True False"),
-        ("", WITHOUT_COMPILER, "False True"),
+        ("", AS_EXPECTED, "True True"),
+        ("", WITH_COMPILER, "False False"),
         # vLLM prepares nothing of it there.
         (ON_A_GPU, "", "True False"),
     ],
