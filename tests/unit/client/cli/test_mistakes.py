@@ -67,7 +67,7 @@ MISTAKES = [
         "Did you mean 'adapters:write'?",
         PLATFORM,
     ),
-    Mistake(["keys", "create", "x"], 2, "Give either --tenant TENANT or --platform.", PLATFORM),
+    Mistake(["keys", "create", "x"], 2, "Give one of --tenant TENANT, --platform or --own.", PLATFORM),
     Mistake(["keys", "create", "x", "--tenant", "ux-retail", "--expires-in", "90"], 2, "Write one of 90s", PLATFORM),
     Mistake(["keys", "revoke", "NOPE", "--tenant", "ux-retail"], 1, "`tenora keys list`", PLATFORM),
     Mistake(["usage", "--by", "foo"], 2, "Write one of tenant, key, adapter", PLATFORM),
