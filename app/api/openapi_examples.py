@@ -80,6 +80,7 @@ _VERSION = {
     "created_at": _AT,
     "created_by": _KEY_ID,
     "aliases": ["default"],
+    "pinned": False,
     "manifest": _MANIFEST,
     "provenance": _PROVENANCE,
     "labels": {"stage": "candidate"},

@@ -173,6 +173,7 @@ class VersionOut(BaseModel):
     created_at: datetime
     created_by: str = Field(description="Id of the key that published it")
     aliases: list[str]
+    pinned: bool = Field(description="True if an engine slot is reserved for it")
     manifest: dict[str, Any] = Field(description="Validated `adapter_config.json`")
     provenance: ProvenanceOut
     labels: dict[str, str]
@@ -196,6 +197,7 @@ class VersionOut(BaseModel):
             created_at=version.created_at,
             created_by=version.created_by,
             aliases=list(version.aliases),
+            pinned=version.pinned,
             manifest=dict(version.manifest),
             provenance=ProvenanceOut.of(version),
             labels=dict(version.labels),

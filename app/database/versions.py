@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import Reason
 from adapters.geometry import HEAD_MODULE
 from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
-from app.database.tables import adapters, alias_targets, keys, tenants, version_labels, versions
+from app.database.tables import adapters, alias_targets, keys, pins, tenants, version_labels, versions
 from app.domain.adapters import Provenance, Version, VersionState
 from app.domain.filters import ANY, VersionFilter
 
@@ -23,7 +23,12 @@ _HAS_BYTES = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTE
 #: Names of keys of the owner only: those of the platform are no business of tenants.
 _OWN_KEY = (keys.c.id == versions.c.created_by) & (keys.c.tenant_id == adapters.c.tenant_id)
 _SHOWN: Select[Any] = (
-    select(versions, adapters.c.slug, func.coalesce(keys.c.owner, keys.c.name).label("creator"))
+    select(
+        versions,
+        adapters.c.slug,
+        func.coalesce(keys.c.owner, keys.c.name).label("creator"),
+        exists().where(pins.c.version_id == versions.c.id).label("pinned"),
+    )
     .join(adapters, versions.c.adapter_id == adapters.c.id)
     .join(keys, _OWN_KEY, isouter=True)
 )
@@ -264,6 +269,7 @@ def _version(row: Row[Any], names: Sequence[str], labels: Mapping[str, str]) -> 
         created_at=row.created_at,
         created_by=row.created_by,
         creator=row.creator,
+        pinned=row.pinned,
         aliases=tuple(names),
         manifest=row.manifest,
         provenance=_provenance(row),

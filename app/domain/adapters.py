@@ -93,6 +93,7 @@ class Version:
         card: free text; display it as plain text only.
         defaults: defaults for request fields, see :mod:`app.services.prompts.defaults`.
         warnings: settings of the upload that have no effect.
+        pinned: True if it keeps an engine slot, see :mod:`app.domain.pins`.
     """
 
     key: VersionKey
@@ -112,6 +113,7 @@ class Version:
     defaults: Mapping[str, Any]
     warnings: tuple[Reason, ...] = ()
     creator: str | None = None
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

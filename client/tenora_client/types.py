@@ -3,7 +3,7 @@
 Fields that a release does not know are ignored.
 """
 
-# Schemas: c44fa9116d0f9cdc7fba63a01f4eba6cdf7e386e4a7169a702d6cb503184c16b
+# Schemas: bdbbc1c8bd11bff2e9d4a7bb4d074170fd3c3f55b8b90b6e6809eb4e372d87b5
 from __future__ import annotations
 
 from datetime import datetime
@@ -866,6 +866,7 @@ class Version(Answer, frozen=True, kw_only=True):
         digest: `sha256:` and 64 hex digits, over both files as uploaded.
         size_bytes: Size of both files in bytes.
         created_by: Id of the key that published it.
+        pinned: True if an engine slot is reserved for it.
         manifest: Validated `adapter_config.json`.
         card: Free text, to be shown as plain text.
         defaults: Default values of request fields.
@@ -883,6 +884,7 @@ class Version(Answer, frozen=True, kw_only=True):
     created_at: datetime
     created_by: str
     aliases: list[str]
+    pinned: bool
     manifest: dict[str, Any]
     provenance: Provenance
     labels: dict[str, str]

@@ -83,6 +83,17 @@ async def test_a_version_is_retired_and_restored(browser: Browser, site: Console
         await expect(_version(page, adapter, 2)).to_contain_text("ready")
 
 
+async def test_a_version_is_pinned_and_unpinned(browser: Browser, site: ConsoleSite, adapter: str) -> None:
+    async with watched_page(browser, site.url) as page:
+        # A tenant may pin within its quota only, the platform always.
+        await _open(page, site, adapter, site.admin_key)
+        await page.get_by_role("button", name=f"Pin {adapter}@1").click()
+        await expect(_version(page, adapter, 1)).to_contain_text("pinned")
+        await expect(_version(page, adapter, 2)).not_to_contain_text("pinned")
+        await page.get_by_role("button", name=f"Unpin {adapter}@1").click()
+        await expect(_version(page, adapter, 1)).not_to_contain_text("pinned")
+
+
 async def test_a_share_begins_and_ends(browser: Browser, site: ConsoleSite, adapter: str) -> None:
     async with watched_page(browser, site.url) as page:
         await _open(page, site, adapter)
@@ -134,8 +145,8 @@ def _digest(site: ConsoleSite, adapter: str) -> str:
     return str(row["versions"][0]["digest"])
 
 
-async def _open(page: Page, site: ConsoleSite, adapter: str) -> None:
-    await open_page(page, site, site.key, f"/console/t/{TENANT}/adapters/{adapter}")
+async def _open(page: Page, site: ConsoleSite, adapter: str, key: str | None = None) -> None:
+    await open_page(page, site, key or site.key, f"/console/t/{TENANT}/adapters/{adapter}")
     await expect(page.get_by_role("heading", level=1)).to_have_text(adapter)
 
 

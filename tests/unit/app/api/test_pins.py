@@ -83,7 +83,10 @@ def test_a_tenants_key_pins_within_its_quota(
     refused = client.put("/v1/adapters/quotes/versions/2/pin")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "quota_exceeded")
     assert "pinned_slots would be 2 (limit 1)" in refused.json()["error"]["message"]
+    assert [version["pinned"] for version in client.get("/v1/adapters/quotes/versions").json()["data"]] == [False, True]
+    assert client.get("/v1/adapters/quotes/versions/1").json()["pinned"]
     assert client.delete(path).status_code == 204
+    assert not client.get("/v1/adapters/quotes/versions/1").json()["pinned"]
 
 
 def test_one_slot_stays_free(site: Site, admin: httpx.Client, tmp_path: Path) -> None:

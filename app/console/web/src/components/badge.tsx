@@ -17,6 +17,7 @@ const TONES: Readonly<Record<string, string>> = {
   finalizing: "info",
   open: "info",
   slot: "info",
+  pinned: "info",
   retired: "warning",
   expired: "warning",
   cancelled: "warning",

@@ -1,6 +1,7 @@
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { day, number, time, timeOfDay } from "../lib/format";
 
 export interface Series {
   name: string;
@@ -8,35 +9,41 @@ export interface Series {
 }
 
 interface Props {
-  /** What the chart shows, for screen readers. The page has the same figures as a table. */
+  /** What the chart shows. The page has the same figures as a table. */
   label: string;
   /** Seconds since 1970, rising. */
   times: readonly number[];
   series: readonly Series[];
 }
 
-const HEIGHT = 220;
+const HEIGHT = 200;
 const LEAST_S = 60;
+const DAY_S = 86_400;
 const COLOURS = ["--accent", "--warning", "--success", "--error"] as const;
 
-/** Lines over time. It follows the width of its place and the theme. */
+/** Lines over time, with the values at the pointer. It follows the width of its place and the theme. */
 export function Chart({ label, times, series }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const [pointed, setPointed] = useState<number | null>(null);
   const names = series.map(({ name }) => name).join("\n");
 
   useEffect(() => {
     const element = place.current;
     if (element === null) return;
-    const chart = new uPlot(options(names.split("\n"), element.clientWidth), [[]], element);
+    const chart = new uPlot(options(names.split("\n"), element.clientWidth, setPointed), [[]], element);
     plot.current = chart;
     const resize = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
     resize.observe(element);
-    const themes = new MutationObserver(() => chart.redraw());
+    const redraw = () => chart.redraw();
+    const themes = new MutationObserver(redraw);
     themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", redraw);
     return () => {
       resize.disconnect();
       themes.disconnect();
+      dark.removeEventListener("change", redraw);
       chart.destroy();
       plot.current = null;
     };
@@ -46,10 +53,24 @@ export function Chart({ label, times, series }: Props) {
     plot.current?.setData([[...times], ...series.map(({ values }) => [...values])]);
   }, [times, series, names]);
 
-  return <div ref={place} className="chart" role="img" aria-label={label} />;
+  return (
+    <figure className="chart">
+      <figcaption>{label}</figcaption>
+      <div ref={place} role="img" aria-label={label} />
+      <ul className="legend">
+        {series.map(({ name, values }, index) => (
+          <li key={name}>
+            <span className={`swatch swatch-${index}`} aria-hidden="true" /> {name}
+            {pointed !== null && ` ${number(values[pointed])}`}
+          </li>
+        ))}
+        {pointed !== null && <li>{time(times[pointed])}</li>}
+      </ul>
+    </figure>
+  );
 }
 
-function options(names: readonly string[], width: number): uPlot.Options {
+function options(names: readonly string[], width: number, onPointed: (index: number | null) => void): uPlot.Options {
   const axis: uPlot.Axis = {
     stroke: () => colour("--quiet"),
     grid: { stroke: () => colour("--line") },
@@ -58,13 +79,17 @@ function options(names: readonly string[], width: number): uPlot.Options {
   return {
     width,
     height: HEIGHT,
+    legend: { show: false },
     cursor: { drag: { x: false, y: false } },
+    hooks: { setCursor: [(plot) => onPointed(plot.cursor.idx ?? null)] },
     scales: {
-      // A single point would show years.
-      x: { range: (_plot, low, high) => [Math.min(low, high - LEAST_S), high] },
+      x: { range: (plot) => period(plot.data[0]) },
       y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1] },
     },
-    axes: [axis, { ...axis, size: 70 }],
+    axes: [
+      { ...axis, space: 60, values: (_plot, splits, _index, _space, step) => timeLabels(splits, step) },
+      { ...axis, size: 70 },
+    ],
     series: [
       {},
       ...names.map((name, index) => ({
@@ -75,6 +100,22 @@ function options(names: readonly string[], width: number): uPlot.Options {
       })),
     ],
   };
+}
+
+/** First and last time of the axis. For a single point, uPlot itself would choose years. */
+function period(times: ArrayLike<number>): [number, number] {
+  const last = times[times.length - 1] ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? last, last - LEAST_S), last];
+}
+
+/** Label the ticks with the time of day, and the first of each day also with the day. */
+function timeLabels(ticks: readonly number[], step: number): string[] {
+  return ticks.map((at, index) => {
+    const before = ticks[index - 1];
+    if (step >= DAY_S) return day(at);
+    const label = timeOfDay(at, { withSeconds: step < LEAST_S });
+    return before !== undefined && day(before) === day(at) ? label : `${label}\n${day(at)}`;
+  });
 }
 
 /** Choose the points of a dense chart that no line touches: they would be invisible. */

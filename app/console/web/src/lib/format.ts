@@ -1,7 +1,16 @@
 const whole = new Intl.NumberFormat("en");
 const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+/** Three digits, but never fewer than those before the point. */
+const rounded = new Intl.NumberFormat("en", {
+  maximumSignificantDigits: 3,
+  maximumFractionDigits: 0,
+  roundingPriority: "morePrecision",
+});
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const days = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const minutes = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 export const NONE = "–";
@@ -21,14 +30,14 @@ export function share(value: number | null | undefined): string {
 export function bytes(value: number | null | undefined): string {
   if (value == null) return NONE;
   const power = Math.min(UNITS.length - 1, value < 1 ? 0 : Math.floor(Math.log2(value) / 10));
-  return `${decimal.format(value / 1024 ** power)} ${UNITS[power]}`;
+  return `${rounded.format(value / 1024 ** power)} ${UNITS[power]}`;
 }
 
 export function seconds(value: number | null | undefined): string {
   if (value == null) return NONE;
-  if (value < 1) return `${decimal.format(value * 1000)} ms`;
-  if (value < 120) return `${decimal.format(value)} s`;
-  return value < 7200 ? `${decimal.format(value / 60)} min` : `${decimal.format(value / 3600)} h`;
+  if (value < 1) return `${rounded.format(value * 1000)} ms`;
+  if (value < 120) return `${rounded.format(value)} s`;
+  return value < 7200 ? `${rounded.format(value / 60)} min` : `${rounded.format(value / 3600)} h`;
 }
 
 /** Format an amount, which comes as a decimal string so that no digit is lost. */
@@ -40,6 +49,16 @@ export function money(value: string | null | undefined, currency: string): strin
 export function time(value: string | number | null | undefined): string {
   if (value == null) return NONE;
   return moment.format(typeof value === "number" ? value * 1000 : new Date(value));
+}
+
+/** Format the day of a time in seconds since 1970: `30 Nov`. */
+export function day(value: number): string {
+  return days.format(value * 1000);
+}
+
+/** Format the time of day of a time in seconds since 1970. */
+export function timeOfDay(value: number, { withSeconds }: { withSeconds: boolean }): string {
+  return (withSeconds ? clock : minutes).format(value * 1000);
 }
 
 /** Format the targets of an alias: `3`, or `1: 95 %, 2: 5 %`. */

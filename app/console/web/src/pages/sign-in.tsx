@@ -45,10 +45,7 @@ export function SignIn() {
           {submit.isPending ? "Signing in…" : "Sign in"}
         </button>
       </form>
-      <p>
-        The session ends after an hour without requests, after twelve hours, or when you sign out. The demo's keys are
-        in <code>.tenora/demo.json</code>.
-      </p>
+      <p>The session ends after an hour without requests, after twelve hours, or when you sign out.</p>
       <p>No key yet? The platform team creates one:</p>
       <Command line="tenora keys create console --tenant TENANT" />
     </main>

@@ -96,7 +96,7 @@ function Rows({ rows }: { rows: readonly Schemas["AuditRow"][] }) {
       columns={[
         { head: "When", cell: (row) => time(row.at) },
         { head: "By", cell: (row) => row.actor_name ?? row.actor },
-        { head: "Action", cell: (row) => <code>{row.action}</code> },
+        { head: "Action", cell: (row) => <code className="whole">{row.action}</code> },
         { head: "Tenant", cell: (row) => row.tenant ?? NONE },
         { head: "Subject", cell: (row) => row.subject },
         { head: "Change", cell: (row) => <Changes before={row.before} after={row.after} /> },

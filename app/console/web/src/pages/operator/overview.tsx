@@ -9,7 +9,7 @@ import { Page } from "../../components/page";
 import { Table } from "../../components/table";
 import { Tiles } from "../../components/tiles";
 import { UsageReportView } from "../../components/usage-report";
-import { bytes, count, share } from "../../lib/format";
+import { NONE, bytes, count, share } from "../../lib/format";
 import { useMe } from "../../session";
 import { ALL_USAGE } from "./usage";
 
@@ -24,7 +24,7 @@ export function Overview() {
         facts={[
           ["Release", server.version],
           ["Base model", server.base.name],
-          ["Device", server.device],
+          ["Device", server.device || NONE],
           ["Context", `${count(server.context)} tokens`],
           ["Largest rank", count(server.uploads.max_lora_rank)],
           ["Largest weights", bytes(server.uploads.weights_bytes)],

@@ -49,7 +49,7 @@ function Measurements({ answer }: { answer: Answer }) {
         ["State", <Badge state={answer.state} />],
         ["Answered by", <code>{answer.version ?? "base"}</code>],
         ["First token", seconds(answer.ttftMs === null ? null : answer.ttftMs / 1000)],
-        ["Load", answer.loadMs === null ? "none" : `${number(answer.loadMs)} ms`],
+        ["Load", answer.loadMs === null ? "none" : seconds(answer.loadMs / 1000)],
         ["Tokens", `${count(answer.promptTokens)} in, ${count(answer.outputTokens)} out`],
         ["Tokens/s", number(answer.tokensPerSecond)],
         ["Cost", cost],

@@ -60,14 +60,7 @@ export function SettingsFields({ texts, withPrompt }: Props) {
           onValue={texts.setTemperature}
         />
         <Field label="Seed" type="number" step={1} value={texts.seed} onValue={texts.setSeed} />
-        <Field
-          label="Most tokens"
-          type="number"
-          min={1}
-          step={1}
-          value={texts.maxTokens}
-          onValue={texts.setMaxTokens}
-        />
+        <Field label="Max tokens" type="number" min={1} step={1} value={texts.maxTokens} onValue={texts.setMaxTokens} />
       </div>
     </>
   );

@@ -7,10 +7,10 @@ import { Loaded } from "../../components/loaded";
 import { Notice } from "../../components/notice";
 import { Page } from "../../components/page";
 import { SafeLink } from "../../components/safe-link";
-import { NONE, bytes, count, number, time } from "../../lib/format";
+import { NONE, bytes, count, number } from "../../lib/format";
 import { useParam } from "../../lib/params";
 import { useMe } from "../../session";
-import { VersionActions, VersionState, pollWhileValidating } from "./versions";
+import { VersionActions, VersionState, pollWhileValidating, uploaded } from "./versions";
 
 export function VersionPage() {
   const path = { tenant: useParam("tenant"), adapter: useParam("adapter"), number: Number(useParam("number")) };
@@ -50,7 +50,7 @@ function VersionDetails({ tenant, version }: { tenant: string; version: Schemas[
           ["Type of numbers", origin.dtype ?? NONE],
           ["Size", bytes(version.size_bytes)],
           ["Digest", <code>{version.digest}</code>],
-          ["Uploaded", `${time(origin.uploaded_at)} by ${origin.uploaded_by}`],
+          ["Uploaded", uploaded(version)],
           ["From", origin.uploaded_from ?? NONE],
           ["PEFT", origin.peft_version ?? NONE],
           ["Checked against", origin.base?.name ?? NONE],

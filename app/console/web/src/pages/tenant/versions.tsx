@@ -67,7 +67,7 @@ function VersionTable({ tenant, adapter, versions }: Props & { versions: readonl
         { head: "Aliases", cell: (version) => version.aliases.join(", ") || NONE },
         { head: "Rank", numeric: true, cell: (version) => count(version.rank) },
         { head: "Size", numeric: true, cell: (version) => bytes(version.size_bytes) },
-        { head: "Uploaded", cell: (version) => `${time(version.created_at)} by ${version.created_by}` },
+        { head: "Uploaded", cell: (version) => uploaded(version) },
         ...(can("adapters:write")
           ? [
               {
@@ -81,10 +81,15 @@ function VersionTable({ tenant, adapter, versions }: Props & { versions: readonl
   );
 }
 
+/** Time of the upload, and the owner or name of its key, or the key's id. */
+export function uploaded({ provenance }: Version): string {
+  return `${time(provenance.uploaded_at)} by ${provenance.uploaded_by_name ?? provenance.uploaded_by}`;
+}
+
 export function VersionState({ version }: { version: Version }) {
   return (
     <>
-      <Badge state={version.state} />
+      <Badge state={version.state} /> {version.pinned && <Badge state="pinned" />}
       {version.state_reason !== null && <div className="quiet text">{version.state_reason}</div>}
     </>
   );
@@ -112,8 +117,11 @@ export function VersionActions({ tenant, version }: { tenant: string; version: V
     <div className="row">
       {version.state === "ready" && (
         <>
-          <ActionButton name="Pin" version={version} onClick={() => pin.mutate(true)} />
-          <ActionButton name="Unpin" version={version} onClick={() => pin.mutate(false)} />
+          <ActionButton
+            name={version.pinned ? "Unpin" : "Pin"}
+            version={version}
+            onClick={() => pin.mutate(!version.pinned)}
+          />
           <ActionButton name="Retire" more version={version} onClick={() => setOpen("retire")} />
         </>
       )}
