@@ -78,6 +78,7 @@ from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
 from app.services.usage.meter import Meter
 from app.services.usage.request_log import RequestLogService
+from app.services.usage.turns import UsageTurns
 from app.services.usage.usage import UsageService
 from app.support.spool import Spool
 from app.wiring.engine_metrics import Metrics
@@ -418,12 +419,16 @@ class Gateway:
         return Meter(self.ledger, self.limits, ended=self.key_watch.ended)
 
     @cached_property
+    def usage_turns(self) -> UsageTurns:
+        return UsageTurns()
+
+    @cached_property
     def usage(self) -> UsageService:
-        return UsageService(self.database, currency=self.settings.currency)
+        return UsageService(self.database, self.usage_turns, currency=self.settings.currency)
 
     @cached_property
     def request_log(self) -> RequestLogService:
-        return RequestLogService(self.database, base_name=self.base.name)
+        return RequestLogService(self.database, self.usage_turns, base_name=self.base.name)
 
     @cached_property
     def outcomes(self) -> Outcomes:

@@ -1,5 +1,6 @@
 """Lists and series of requests on both databases, against the same computed in Python."""
 
+import asyncio
 import random
 from collections import defaultdict
 from dataclasses import replace
@@ -18,6 +19,8 @@ from app.domain.usage import UsageRecord, Used
 from app.services.access.audit import AuditService
 from app.services.operations.retention import RetentionService
 from app.services.usage.request_log import RequestLogService, Selection
+from app.services.usage.turns import UsageTurns
+from app.services.usage.usage import UsageService
 from tests.support.registry import PEPPERS, Node
 from tests.support.usage_records import NOON, added, record
 
@@ -35,7 +38,7 @@ async def log(node: Node) -> RequestLogService:
     for content in ("one", "two"):
         await node.publish("pricing", "quotes", content)
     node.clock.now = LATER
-    return RequestLogService(node.database, base_name="llama", clock=node.clock)
+    return RequestLogService(node.database, UsageTurns(), base_name="llama", clock=node.clock)
 
 
 async def ids(log: RequestLogService, **chosen: Any) -> list[int]:
@@ -227,3 +230,25 @@ async def test_a_request_of_an_unknown_tenant_is_listed(node: Node, log: Request
     async with node.database.write() as connection:
         await connection.execute(update(tenants).where(tenants.c.slug == "pricing").values(slug="renamed"))
     assert (await log.list(Selection(None))).data[0].adapter == "renamed/quotes@1"
+
+
+@pytest.mark.parametrize("kind", ["list", "series", "report"])
+async def test_long_queries_of_a_tenant_take_turns(node: Node, log: RequestLogService, kind: str) -> None:
+    turns = UsageTurns()
+    requests = RequestLogService(node.database, turns, base_name="llama", clock=node.clock)
+    usage = UsageService(node.database, turns, clock=node.clock)
+
+    async def ask(tenant: str) -> None:
+        match kind:
+            case "list":
+                await requests.list(Selection(tenant))
+            case "series":
+                await requests.series(Selection(tenant), SeriesStep.HOUR)
+            case _:
+                await usage.report(tenant, start=None, end=None, by=())
+
+    async with turns.turn("pricing"):
+        waiting = asyncio.create_task(ask("pricing"))
+        await ask("retail")
+        assert not waiting.done()
+    await waiting

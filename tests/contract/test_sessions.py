@@ -10,11 +10,11 @@ from sqlalchemy import func, select
 
 from app.database.tables import audit, sessions
 from app.domain.access import Caller, Scope
-from app.domain.errors import NotFound, Unauthenticated
+from app.domain.errors import NotFound, TooManyOpen, Unauthenticated
 from app.services.access.key_format import KeyHasher
 from app.services.access.key_watch import KeyWatch
 from app.services.access.peppers import Peppers
-from app.services.access.sessions import IDLE, LIFETIME, MOST_OF_KEY, SessionService
+from app.services.access.sessions import IDLE, LIFETIME, MOST_OF_KEY, SIGN_INS, SessionService
 from tests.support.registry import PEPPERS, Node, SettableClock
 
 pytest_plugins = ("tests.support.registry_fixtures",)
@@ -195,3 +195,22 @@ async def test_requests_in_progress_end_with_their_session(node: Node, other_nod
     of_key.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await of_key
+
+
+async def test_a_key_cannot_sign_in_endlessly(node: Node) -> None:
+    first, second = await caller_of(node), await caller_of(node)
+    for _ in range(SIGN_INS):
+        await begin(node, first)
+    with pytest.raises(TooManyOpen) as refused:
+        await begin(node, first)
+    assert refused.value.retry_after == 60
+    await begin(node, second)
+
+
+async def test_an_end_leaves_other_callers_in_the_cache(node: Node) -> None:
+    caller = await caller_of(node)
+    ending, staying = await begin(node, caller), await begin(node, caller)
+    session, other = await node.sessions.authenticate(ending), await node.sessions.authenticate(staying)
+    await node.sessions.end(session)
+    assert not await is_open(node, ending)
+    assert await node.sessions.authenticate(staying) is other

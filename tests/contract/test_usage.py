@@ -16,6 +16,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.usage import Grouping, UsageEntry, UsageRecord, Used
 from app.services.usage.journal import Journal
 from app.services.usage.ledger import Ledger
+from app.services.usage.turns import UsageTurns
 from app.services.usage.usage import UsageService
 from tests.support.registry import Node
 from tests.support.usage_records import NOON, added, record, sums
@@ -120,7 +121,7 @@ async def test_sums_are_kept_apart_as_asked(node: Node) -> None:
 async def test_a_range_is_of_whole_hours(node: Node) -> None:
     tenant = (await node.tenants.create("pricing", actor="cli")).id
     await added(node.database, [record(n, tenant, at=NOON + timedelta(minutes=20 * n)) for n in range(-3, 6)])
-    service = UsageService(node.database, clock=lambda: NOON + timedelta(minutes=30))
+    service = UsageService(node.database, UsageTurns(), clock=lambda: NOON + timedelta(minutes=30))
     for start, end, requests in (
         (NOON, NOON + timedelta(hours=1), 3),
         (NOON + timedelta(minutes=59), NOON + timedelta(hours=1), 3),
@@ -145,7 +146,7 @@ async def test_a_range_is_of_whole_hours(node: Node) -> None:
     ],
 )
 async def test_a_question_that_makes_no_sense_is_refused(node: Node, wanted, said) -> None:
-    service = UsageService(node.database, clock=lambda: NOON)
+    service = UsageService(node.database, UsageTurns(), clock=lambda: NOON)
     with pytest.raises(InvalidRequest, match=said):
         await service.report(None, **{"start": None, "end": None, "by": [], **wanted})
     with pytest.raises(NotFound):
@@ -156,7 +157,7 @@ async def test_too_many_groups_are_refused(node: Node, monkeypatch: pytest.Monke
     tenant = (await node.tenants.create("pricing", actor="cli")).id
     await added(node.database, [record(number, tenant, key_id=str(number)) for number in range(6)])
     monkeypatch.setattr("app.services.usage.usage.MAX_GROUPS", 5)
-    service = UsageService(node.database, clock=lambda: NOON)
+    service = UsageService(node.database, UsageTurns(), clock=lambda: NOON)
     assert (await service.report(None, start=None, end=NOON + timedelta(hours=1), by=[])).total.requests == 6
     with pytest.raises(InvalidRequest, match="more than 5 groups"):
         await service.report(None, start=None, end=NOON + timedelta(hours=1), by=[Grouping.KEY])

@@ -84,6 +84,17 @@ def test_a_token_counts_in_no_other_place(site: Site, victim: httpx.Client) -> N
         assert attacker.get("/v1/key", headers=secure).status_code == 401
 
 
+def test_a_token_in_use_is_no_key(site: Site, victim: httpx.Client) -> None:
+    token = victim.cookies[COOKIE]
+    with site.client(None) as thief:
+        for headers in ({"authorization": f"Bearer {token}"}, {"x-api-key": token}):
+            # The server keeps the caller of a request in memory for a moment.
+            assert victim.get("/v1/key").status_code == 200
+            assert thief.get("/v1/key", headers=headers).status_code == 401
+            assert victim.get("/v1/key").status_code == 200
+            assert thief.post("/v1/session", headers=FROM_CONSOLE | headers).status_code == 401
+
+
 def test_a_chosen_token_is_never_adopted(site: Site, unit: Unit) -> None:
     chosen = "tns_" + "A" * 43
     with site.client(None) as client:

@@ -8,6 +8,7 @@ from typing import Any
 from app.database import usage as usage_repo
 from app.database.session import Database
 from app.domain.usage import Grouping, UsageRecord, Used
+from app.services.usage.turns import UsageTurns
 from app.services.usage.usage import UsageService
 from tests.support.registry import Node
 
@@ -25,7 +26,7 @@ async def added(database: Database, records: Iterable[UsageRecord]) -> int:
 
 
 async def sums(node: Node, *by: Grouping, tenant: str | None = None) -> dict[tuple[object, ...], Used]:
-    report = await UsageService(node.database).report(
+    report = await UsageService(node.database, UsageTurns()).report(
         tenant, start=NOON - timedelta(days=9), end=NOON + timedelta(days=9), by=by
     )
     assert report.total == sum((group.used for group in report.groups), Used())

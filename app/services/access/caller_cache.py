@@ -18,7 +18,7 @@ class _Entry(NamedTuple):
 
 
 class CallerCache:
-    """Cache of authenticated callers by the hash of their key.
+    """Cache of authenticated callers by the hash of their key, or by the name of their session.
 
     An entry is valid for ``ttl_s`` from the start of its lookup. This bounds how long a key that was revoked on another
     node still works on this one. Refusals are not cached. ``clear`` makes a change on this node effective at once.
@@ -44,6 +44,12 @@ class CallerCache:
     def get(self, hash_: str, now: datetime) -> Caller | None:
         entry = self._entries.get(hash_)
         return entry.caller if entry and not is_past(entry.expires_at, now) else None
+
+    def forget_session(self, session: str) -> None:
+        """Remove the caller of a session, and keep all others."""
+        self._generation += 1
+        for name in [name for name, entry in self._entries.items() if entry.caller.session == session]:
+            self._entries.pop(name, None)
 
     def clear(self) -> None:
         self._generation += 1

@@ -4,17 +4,21 @@ The session acts as the key: the same tenant, scopes and restrictions. It ends b
 requests, after twelve hours, and with the key. Requests in progress end with it.
 """
 
+import itertools
 import logging
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from cachetools import TTLCache
 
 from app.database import audit, keys, sessions
 from app.database.session import Database
 from app.domain.access import Caller
 from app.domain.clock import Clock, utc_now
-from app.domain.errors import NotFound, RegistryUnavailable, Unauthenticated
+from app.domain.errors import NotFound, RegistryUnavailable, TooManyOpen, Unauthenticated
 from app.services.access.caller_cache import CallerCache
 from app.services.access.key_format import KeyHasher
 from app.services.access.key_uses import KeyUses
@@ -29,6 +33,9 @@ IDLE = timedelta(hours=1)
 LIFETIME = timedelta(hours=12)
 #: Maximum sessions of one key; the oldest ends.
 MOST_OF_KEY = 50
+#: Maximum sign-ins of one key on one server within this time, in seconds.
+SIGN_INS, SIGN_INS_S = 60, 60
+_COUNTED_KEYS = 10_000
 #: A request is stored only if the stored one is older, so that a busy session writes once a minute.
 _SEEN_EVERY = timedelta(minutes=1)
 #: 256 random bits in base64.
@@ -72,6 +79,8 @@ class SessionService:
     ) -> None:
         self._database, self._hasher, self._cache, self._uses, self._clock = database, hasher, cache, uses, clock
         self._look_ups = SingleFlight[Caller]()
+        #: Sign-ins by key id, each counted for a minute from the first.
+        self._sign_ins = TTLCache[str, Iterator[int]](_COUNTED_KEYS, ttl=SIGN_INS_S)
 
     async def begin(self, caller: Caller, *, replaced: str | None = None) -> Session:
         """Open a session of the caller, who has just sent the key itself.
@@ -81,15 +90,17 @@ class SessionService:
 
         Raises:
             Unauthenticated: the key has ended meanwhile.
+            TooManyOpen: the key has signed in too often.
         """
+        self._count_sign_in(caller.key_id)
         token = f"tns_{secrets.token_urlsafe(_TOKEN_BYTES)}"
         async with self._database.write() as connection:
             now = self._clock()
             key = await keys.find_key(connection, caller.key_id, tenant_id=caller.tenant_id)
             if key is None or key.revoked_at is not None:
                 raise Unauthenticated(_ENDED)
-            if replaced is not None and _TOKEN.fullmatch(replaced):
-                await sessions.remove_session(connection, self._hasher.hashes(replaced))
+            gone = self._hasher.hashes(replaced) if replaced is not None and _TOKEN.fullmatch(replaced) else []
+            await sessions.remove_session(connection, gone)
             end = min(now + LIFETIME, key.expires_at or now + LIFETIME)
             hmac = self._hasher.hash(token)
             await sessions.insert_session(connection, hmac, key_id=key.id, at=now, expires_at=end, most=MOST_OF_KEY)
@@ -103,8 +114,8 @@ class SessionService:
                 subject=key.id,
                 after=after,
             )
-        if replaced is not None:
-            self._cache.clear()
+        for earlier in gone:
+            self._cache.forget_session(earlier)
         return Session(now, end, token)
 
     async def authenticate(self, token: str) -> Caller:
@@ -115,12 +126,13 @@ class SessionService:
         """
         if not _TOKEN.fullmatch(token):
             raise Unauthenticated(_ENDED)
-        hash_ = self._hasher.hash(token)
-        cached = self._cache.get(hash_, self._clock())
+        # Under its hash alone, a cached session would also answer to its token in the place of a key.
+        name = f"session:{self._hasher.hash(token)}"
+        cached = self._cache.get(name, self._clock())
         if cached is not None:
             return cached
         generation, _ = self._cache.begin()
-        return await self._look_ups.run((generation, hash_), lambda: self._look_up(hash_, token))
+        return await self._look_ups.run((generation, name), lambda: self._look_up(name, token))
 
     async def show(self, caller: Caller) -> Session:
         """Return the caller's session.
@@ -155,7 +167,7 @@ class SessionService:
                     tenant=caller.tenant_slug,
                     subject=caller.key_id,
                 )
-        self._cache.clear()
+        self._cache.forget_session(caller.session)
 
     async def sweep(self) -> None:
         """Remove ended sessions."""
@@ -163,7 +175,7 @@ class SessionService:
         async with self._database.write() as connection:
             await sessions.remove_ended(connection, now=now, idle_since=now - IDLE)
 
-    async def _look_up(self, hash_: str, token: str) -> Caller:
+    async def _look_up(self, name: str, token: str) -> Caller:
         begun, now = self._cache.begin(), self._clock()
         hmacs = self._hasher.hashes(token)
         found = await self._database.lookup(
@@ -186,8 +198,17 @@ class SessionService:
             restrictions=credential.restrictions,
             session=found.hmac,
         )
-        self._cache.put(begun, hash_, caller, credential.expires_at)
+        self._cache.put(begun, name, caller, credential.expires_at)
         return caller
+
+    def _count_sign_in(self, key_id: str) -> None:
+        """Count a sign-in. Each writes to the audit trail, which nothing removes, so no key may repeat it endlessly."""
+        count = self._sign_ins.setdefault(key_id, itertools.count(1))
+        if next(count) > SIGN_INS:
+            raise TooManyOpen(
+                f"The key has signed in {SIGN_INS} times within a minute; the limit is {SIGN_INS}. Wait a minute.",
+                retry_after=SIGN_INS_S,
+            )
 
     async def _note_seen(self, hmac: str, now: datetime) -> None:
         try:

@@ -21,6 +21,7 @@ from app.domain.request_log import LoggedRequest, ModelFilter, Percentiles, Requ
 from app.services.common.lookups import tenant_or_404
 from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
 from app.services.usage.times import checked_times
+from app.services.usage.turns import UsageTurns
 
 #: Most points of a series.
 MAX_POINTS = 1500
@@ -80,11 +81,11 @@ class RequestLogService:
         base_name: name of the base model.
 
     Raises (every method):
-        InvalidRequest, NotFound, RegistryUnavailable
+        InvalidRequest, NotFound, Busy, RegistryUnavailable
     """
 
-    def __init__(self, database: Database, *, base_name: str, clock: Clock = utc_now) -> None:
-        self._database, self._base_name, self._clock = database, base_name, clock
+    def __init__(self, database: Database, turns: UsageTurns, *, base_name: str, clock: Clock = utc_now) -> None:
+        self._database, self._turns, self._base_name, self._clock = database, turns, base_name, clock
 
     async def list(
         self, selection: Selection, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
@@ -93,7 +94,7 @@ class RequestLogService:
         checked_limit(limit)
         before = _position(read_cursor(cursor, _CURSOR))
         only = await self._filter(selection, default=_LIST)
-        async with self._database.read() as connection:
+        async with self._turns.turn(selection.tenant), self._database.read() as connection:
             rows = await request_log.list_requests(connection, only, before=before, limit=limit + 1)
         return page_of(rows, limit, _cursor_of)
 
@@ -116,7 +117,7 @@ class RequestLogService:
         sums_of, latencies = request_log.sums_of_records, request_log.latencies_of_records
         if hourly:
             sums_of, latencies = request_log.sums_of_hours, request_log.latencies_of_hours
-        async with self._database.read() as connection:
+        async with self._turns.turn(selection.tenant), self._database.read() as connection:
             sums = await sums_of(connection, only, step_s=step.seconds)
             found = await latencies(connection, only, step_s=step.seconds)
         points = [

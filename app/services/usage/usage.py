@@ -11,6 +11,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.usage import Group, Grouping, Used, hour_of, start_of
 from app.services.common.lookups import tenant_or_404
 from app.services.usage.times import checked_times
+from app.services.usage.turns import UsageTurns
 
 #: Most groups in one report.
 MAX_GROUPS = 10_000
@@ -39,8 +40,8 @@ class UsageService:
     A request appears in a report about a second after it has ended.
     """
 
-    def __init__(self, database: Database, *, currency: str = "", clock: Clock = utc_now) -> None:
-        self._database, self._currency, self._clock = database, currency, clock
+    def __init__(self, database: Database, turns: UsageTurns, *, currency: str = "", clock: Clock = utc_now) -> None:
+        self._database, self._turns, self._currency, self._clock = database, turns, currency, clock
 
     async def report(
         self, tenant: str | None, *, start: datetime | None, end: datetime | None, by: Sequence[Grouping]
@@ -53,11 +54,11 @@ class UsageService:
             by: dimensions of the groups; one of ``adapter`` and ``version``, and one of ``hour`` and ``day``.
 
         Raises:
-            InvalidRequest, NotFound, RegistryUnavailable
+            InvalidRequest, NotFound, Busy, RegistryUnavailable
         """
         _check_groupings(by)
         hours = _hours(start, end, self._clock())
-        async with self._database.read() as connection:
+        async with self._turns.turn(tenant), self._database.read() as connection:
             owner = None if tenant is None else (await tenant_or_404(connection, tenant)).id
             groups = await usage.totals(connection, tenant_id=owner, hours=hours, by=by, limit=MAX_GROUPS + 1)
         if len(groups) > MAX_GROUPS:
