@@ -6,9 +6,11 @@ import { to } from "./lib/links";
 import { NotFound } from "./pages/not-found";
 import { PLATFORM_PAGES, TENANT_PAGES } from "./pages";
 import { EventsProvider } from "./events";
+import { useIdleEnd } from "./idle-end";
 import { useMe } from "./session";
 
 export function App() {
+  useIdleEnd();
   return (
     <Router base="/console">
       <a className="skip" href="#content">

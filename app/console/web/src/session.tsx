@@ -1,4 +1,4 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { type QueryClient, useQuery } from "@tanstack/react-query";
 import { type ReactNode, createContext, use } from "react";
 import { type Schemas, api, body } from "./api/client";
 import { ApiError } from "./api/error";
@@ -63,10 +63,7 @@ function sessionOf(me: Me): Session {
 }
 
 /** End the session on the server, and forget everything that this page has loaded. */
-export function useSignOut(): () => Promise<void> {
-  const client = useQueryClient();
-  return async () => {
-    await signOut();
-    forgetSession(client);
-  };
+export async function endSession(client: QueryClient): Promise<void> {
+  await signOut();
+  forgetSession(client);
 }

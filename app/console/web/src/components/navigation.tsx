@@ -1,8 +1,9 @@
+import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useLocation, useRoute } from "wouter";
 import { PLATFORM_MENU, TENANT_MENU } from "../pages/menu";
 import { to } from "../lib/links";
-import { useMe, useSignOut } from "../session";
+import { endSession, useMe } from "../session";
 import { ServerState } from "./server-state";
 import { ThemeButton } from "./theme-button";
 
@@ -10,7 +11,7 @@ export function Navigation() {
   const { key, isPlatform, server } = useMe();
   const [open, setOpen] = useState(false);
   const [, params] = useRoute("/t/:tenant/*");
-  const signOut = useSignOut();
+  const client = useQueryClient();
   const tenant = params?.tenant ?? key.tenant;
 
   return (
@@ -41,7 +42,7 @@ export function Navigation() {
           {server.base.name} · {server.version}
         </p>
         <ThemeButton />
-        <button type="button" className="small" onClick={() => void signOut()}>
+        <button type="button" className="small" onClick={() => void endSession(client)}>
           Sign out
         </button>
       </div>

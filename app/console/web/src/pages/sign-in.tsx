@@ -45,7 +45,7 @@ export function SignIn() {
           {submit.isPending ? "Signing in…" : "Sign in"}
         </button>
       </form>
-      <p>The session ends after an hour without requests, after twelve hours, or when you sign out.</p>
+      <p>The session ends after an hour without input, after twelve hours, or when you sign out.</p>
       <p>No key yet? The platform team creates one:</p>
       <Command line="tenora keys create console --tenant TENANT" />
     </main>
