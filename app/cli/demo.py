@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from app.cli.registry import issue_platform_key, prepare, works_for_platform
 from app.cli.setup import report_failures
-from app.demo.publish import PublishingFailed, example_calls, publish_demo
+from app.demo.publish import PublishingFailed, console_sign_in, example_calls, publish_demo
 from app.demo.train import Demo, ensure_demo
 from app.engine.vllm.requirements import is_cpu_build
 from app.served_base import base_name
@@ -82,7 +82,7 @@ def _publish(settings: Settings, url: str, demo: Demo, admin_key: str) -> str | 
             access = publish_demo(client, admin_key=admin_key, home=settings.home, demo=demo, base_model=name)
     except (PublishingFailed, httpx.TransportError, OSError) as error:
         return f"The demo could not be published: {error}."
-    print(example_calls(access, demo), flush=True)  # noqa: T201 - the result of the command
+    print(f"{example_calls(access, demo)}\n\n{console_sign_in(access)}", flush=True)  # noqa: T201 - the result of the command
     note(f"\nServing on {url}. The keys are in {settings.home / 'demo.json'}. Press Ctrl-C to stop.")
     return None
 

@@ -96,6 +96,16 @@ def example_calls(access: DemoAccess, demo: Demo) -> str:
     return "\n\n".join(f"# {title}\n{command}" for title, command in sections)
 
 
+def console_sign_in(access: DemoAccess) -> str:
+    """Return the address of the console with the keys that sign in there, as comments of a shell.
+
+    Print them to the terminal only, never to a log.
+    """
+    keys = [(f"the business unit {slug}", tenant.key) for slug, tenant in access.tenants.items()]
+    lines = [f"#   {who}: {key}" for who, key in (*keys, ("the platform team", access.admin_key))]
+    return "\n".join([f"# The web console: open {access.base_url} and sign in with a key", *lines])
+
+
 def _generate(access: DemoAccess, key: str, adapter: str | None) -> str:
     parameters = {"max_new_tokens": 64} | ({"adapter_id": adapter} if adapter else {})
     body = {"inputs": "[INST] Can you explain sugar? [/INST]", "parameters": parameters}

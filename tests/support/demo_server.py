@@ -17,7 +17,7 @@ from tests.support.server import START_S, TENORA, free_port, until
 
 _PROGRAM_S = 600
 _TRAINED_S = 600
-_PRINTED = re.compile(r"Serving on (http://[0-9.:]+)\.")
+_PRINTED = re.compile(r"# The web console: open (http://[0-9.:]+) and sign in with a key")
 #: Isolate the clients from this machine's settings and switch off their telemetry.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

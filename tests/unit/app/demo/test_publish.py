@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from adapters.identity import content_digest
-from app.demo.publish import DemoAccess, PublishingFailed, example_calls, publish_demo
+from app.demo.publish import DemoAccess, PublishingFailed, console_sign_in, example_calls, publish_demo
 from app.demo.train import Demo
 
 ADMIN = "tnr_admin"
@@ -127,6 +127,16 @@ def test_a_refusal_names_the_step_and_writes_nothing(tmp_path: Path, demo: Demo)
     ):
         publish(Server(refuse="/keys"), tmp_path, demo)
     assert [path.name for path in tmp_path.iterdir()] == ["it's here"]
+
+
+def test_the_console_is_printed_with_keys(tmp_path: Path, demo: Demo) -> None:
+    access = publish(Server(), tmp_path, demo)
+    assert console_sign_in(access).splitlines() == [
+        "# The web console: open http://127.0.0.1:8000 and sign in with a key",
+        f"#   the business unit pricing: {access.tenants['pricing'].key}",
+        f"#   the business unit supply-chain: {access.tenants['supply-chain'].key}",
+        f"#   the platform team: {access.admin_key}",
+    ]
 
 
 def test_the_printed_calls_are_shell_words(tmp_path: Path, demo: Demo) -> None:
