@@ -125,6 +125,25 @@ async def test_tenants_are_found_by_display_name(node: Node) -> None:
     assert await pages(node.tenants.list, search=Search("reTAIL")) == ["t2"]
 
 
+@pytest.mark.parametrize("text", ["Önal", "ÖNAL & ÇO", "l & Ço"])
+async def test_names_beyond_ascii_are_found(node: Node, text: str) -> None:
+    names = ("Önal & Ço", "ÖNAL & ÇO")
+    for number, name in enumerate(names):
+        await node.tenants.create(f"t{number}", name=name, actor="cli")
+        await node.keys.create(f"t{number}", name="key", owner=name, actor="cli")
+    exact = {name for name in names if text in name}
+    assert exact <= {tenant.name for tenant in (await node.tenants.list(search=Search(text))).data}
+    keys = await node.keys.list(None, only=KeyFilter(anyones=True, text=text))
+    assert exact <= {key.owner for key in keys.data}
+
+
+@pytest.mark.parametrize(("text", "slugs"), [("Ö_", ["t1"]), ("%Ö", ["t2"]), ("Ö%", []), ("_Ö", [])])
+async def test_patterns_beyond_ascii_are_plain_text(node: Node, text: str, slugs: list[str]) -> None:
+    for slug, name in (("t1", "Ö_al"), ("t2", "100%Ö"), ("t3", "Önal")):
+        await node.tenants.create(slug, name=name, actor="cli")
+    assert [tenant.slug for tenant in (await node.tenants.list(search=Search(text))).data] == slugs
+
+
 @pytest.mark.parametrize("text", ["", "a" * 101, "a\0b", "\ud800", "a\n"])
 async def test_texts_that_no_name_can_have_are_refused(node: Node, text: str) -> None:
     await node.tenants.create("pricing", actor="cli")
