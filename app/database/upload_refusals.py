@@ -73,3 +73,8 @@ async def list_refusals(
 async def remove_before(connection: AsyncConnection, before: datetime) -> None:
     """Remove refusals from before a moment."""
     await connection.execute(delete(upload_refusals).where(upload_refusals.c.at < before))
+
+
+async def remove_of_tenant(connection: AsyncConnection, tenant_id: int) -> None:
+    """Remove the refusals of a tenant."""
+    await connection.execute(delete(upload_refusals).where(upload_refusals.c.tenant_id == tenant_id))
