@@ -35,7 +35,8 @@ Tenant = Annotated[str | None, Depends(_tenant_of)]
 async def _filter(
     text: Annotated[str | None, Query(alias="q", description="Part of an id, a name or an owner")] = None,
     working: Annotated[
-        bool | None, Query(description="Only keys that are neither revoked nor expired, or only others")
+        bool | None,
+        Query(description="Only keys that are neither revoked nor expired nor of a disabled tenant, or only others"),
     ] = None,
     sort: Order = Sort.CREATED,
 ) -> KeyFilter:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Row, and_, bindparam, func, insert, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.filters import named
@@ -199,14 +199,16 @@ async def list_keys(
     if after is not None:
         position = tuple_(*after, types=[column.type for column in place])
         conditions.append(tuple_(*place) < position if only.sort.descending else tuple_(*place) > position)
-    if not only.anyones:
+    if only.anyones:
+        conditions.append(keys.c.tenant_id.is_(None) | tenants.c.deleted_at.is_(None))
+    else:
         conditions.append(_owned_by(only.tenant_id))
     if only.working is not None:
-        works = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
-        conditions.append(works if only.working else ~works)
+        conditions.append(and_(*WORKS) if only.working else not_(and_(*WORKS)))
     order = [column.desc() if only.sort.descending else column for column in place]
     statement = select(*_SHOWN).select_from(WITH_TENANT).where(*conditions).order_by(*order).limit(limit)
-    return [_key(row) for row in await connection.execute(statement)]
+    given = {} if only.working is None else {"now": now}
+    return [_key(row) for row in await connection.execute(statement, given)]
 
 
 async def set_hmac(connection: AsyncConnection, key_id: str, *, old: str, new: str) -> None:

@@ -74,9 +74,9 @@ class KeyFilter:
 
     Attributes:
         tenant_id: row id of the owner; None for platform keys.
-        anyones: True for keys of the platform and of all tenants.
+        anyones: True for keys of the platform and of all tenants that are not deleted.
         text: part of an id, a name or an owner.
-        working: whether the key is neither revoked nor expired; None for both.
+        working: whether the key is neither revoked nor expired nor of a disabled tenant; None for both.
         sort: order of the list; keys of one name are ordered by id.
     """
 

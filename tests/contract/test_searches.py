@@ -206,3 +206,22 @@ async def test_keys_are_found_by_id_name_and_owner(node: Node) -> None:
     assert await found(anyones=True, working=True) == {till.id}
     assert await found(anyones=True, working=False) == {shop.id, laptop.id}
     assert await found("pricing", working=False) == {shop.id}
+
+
+async def test_lists_of_all_keys_follow_their_tenants(node: Node) -> None:
+    ids = dict[str | None, str]()
+    for tenant in ("gone", "off", "on", None):
+        if tenant is not None:
+            await node.tenants.create(tenant, actor="cli")
+        ids[tenant] = (await node.keys.create(tenant, name="key", actor="cli")).key.id
+    await node.tenants.delete("gone", actor="cli")
+    await node.tenants.update("off", disabled=True, actor="cli")
+
+    async def found(tenant: str | None = None, **only: Any) -> set[str]:
+        return {key.id for key in (await node.keys.list(tenant, only=KeyFilter(**only))).data}
+
+    assert await found(anyones=True) == {ids["off"], ids["on"], ids[None]}
+    assert await found(anyones=True, working=True) == {ids["on"], ids[None]}
+    assert await found(anyones=True, working=False) == {ids["off"]}
+    assert await found("off") == await found("off", working=False) == {ids["off"]}
+    assert await found("off", working=True) == set()
