@@ -238,10 +238,10 @@ async def set_used(connection: AsyncConnection, uses: Mapping[str, datetime]) ->
     await connection.execute(statement, rows)
 
 
-async def count_live(connection: AsyncConnection, *, tenant_id: int, now: datetime) -> int:
-    """Count the keys of a tenant that are neither revoked nor expired."""
-    unexpired = keys.c.expires_at.is_(None) | (keys.c.expires_at > now)
-    statement = select(func.count()).where(keys.c.tenant_id == tenant_id, keys.c.revoked_at.is_(None), unexpired)
+async def count_live_or_new(connection: AsyncConnection, *, tenant_id: int, now: datetime, new_since: datetime) -> int:
+    """Count the keys of a tenant that are neither revoked nor expired, and those created since a moment."""
+    live = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
+    statement = select(func.count()).where(keys.c.tenant_id == tenant_id, live | (keys.c.created_at > new_since))
     return int(await connection.scalar(statement) or 0)
 
 
