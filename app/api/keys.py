@@ -123,7 +123,7 @@ async def list_all_keys(
     cursor: Cursor = None,
 ) -> ListOut[KeyOut]:
     """Keys are listed by their public ids. No answer of this route has a key itself."""
-    chosen = replace(only, anyones=tenant is None)
+    chosen = replace(only, all_owners=tenant is None)
     page = await gateway.keys.list(tenant, only=chosen, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 

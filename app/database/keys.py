@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, func, insert, not_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.filters import named
@@ -30,6 +30,9 @@ _SHOWN = (
 )
 #: Keys with their tenants, if they have one.
 WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
+
+#: Name of a key for people: its owner, or else its name.
+DISPLAY_NAME = func.coalesce(keys.c.owner, keys.c.name)
 
 #: Conditions of a key that works at the time ``now``.
 WORKS = (
@@ -123,6 +126,11 @@ class KeyOwner:
     deleted: bool
 
 
+def is_key_of(key_id: ColumnElement[Any], tenant_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Condition to join a key by its id if its tenant is this one. Names of other keys are hidden from tenants."""
+    return (keys.c.id == key_id) & (keys.c.tenant_id == tenant_id)
+
+
 async def find_owner(connection: AsyncConnection, key_id: str) -> KeyOwner | None:
     """Find a tenant's key by its id, in any state; None for a platform key."""
     tenant = (tenants.c.slug, tenants.c.salt, tenants.c.weight, tenants.c.limits, tenants.c.disabled)
@@ -199,7 +207,7 @@ async def list_keys(
     if after is not None:
         position = tuple_(*after, types=[column.type for column in place])
         conditions.append(tuple_(*place) < position if only.sort.descending else tuple_(*place) > position)
-    if only.anyones:
+    if only.all_owners:
         conditions.append(keys.c.tenant_id.is_(None) | tenants.c.deleted_at.is_(None))
     else:
         conditions.append(_owned_by(only.tenant_id))

@@ -71,15 +71,15 @@ class OwnKeyService:
                     "This key has limits, so it cannot create keys. Ask an administrator, or use a key without limits."
                 )
             wanted = changed(own.restrictions, restrictions, base_name=self._keys.base_name)
-            model = Key("", tenant, name, granted, _lifetime(own, lifetime_s, now), now, None, None, wanted, owner)
-            _check_within(own, model)
+            template = Key("", tenant, name, granted, _lifetime(own, lifetime_s, now), now, None, None, wanted, owner)
+            _check_within(own, template)
             count = await keys.count_live_or_new(connection, tenant_id=tenant_row.id, now=now, new_since=now - _NEW)
             if count >= MOST_KEYS:
                 raise Conflict(
                     f"The tenant has {count} keys that work or were created within the last day; the limit is "
                     f"{MOST_KEYS}. Revoke keys that are not used, or wait until the new ones are a day old."
                 )
-            return await issue(connection, hasher, model, actor=maker.key_id)
+            return await issue(connection, hasher, template, actor=maker.key_id)
 
     async def revoke(self, maker: Caller, key_id: str) -> None:
         """Revoke the caller's key, or another one of its tenant that has no more rights.
