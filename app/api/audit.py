@@ -14,9 +14,6 @@ from app.services.common.validation import DEFAULT_LIMIT
 
 router = APIRouter(tags=["operations"])
 
-#: Problems in one answer; the command line shows all.
-_MOST_PROBLEMS = 100
-
 
 class AuditRowOut(BaseModel):
     id: int
@@ -60,12 +57,12 @@ class AuditVerificationOut(BaseModel):
     @classmethod
     def of(cls, verdict: Verdict) -> "AuditVerificationOut":
         return cls(
-            intact=not verdict.problems,
+            intact=not verdict.problem_count,
             sealed=verdict.sealed,
             fresh=verdict.fresh,
             trimmed=verdict.trimmed,
-            problems=list(verdict.problems[:_MOST_PROBLEMS]),
-            problem_count=len(verdict.problems),
+            problems=list(verdict.problems),
+            problem_count=verdict.problem_count,
         )
 
 

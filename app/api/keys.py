@@ -35,7 +35,8 @@ Tenant = Annotated[str | None, Depends(_tenant_of)]
 async def _filter(
     text: Annotated[str | None, Query(alias="q", description="Part of an id, a name or an owner")] = None,
     working: Annotated[
-        bool | None, Query(description="Only keys that are neither revoked nor expired, or only others")
+        bool | None,
+        Query(description="Only keys that are neither revoked nor expired nor of a disabled tenant, or only others"),
     ] = None,
     sort: Order = Sort.CREATED,
 ) -> KeyFilter:
@@ -122,7 +123,7 @@ async def list_all_keys(
     cursor: Cursor = None,
 ) -> ListOut[KeyOut]:
     """Keys are listed by their public ids. No answer of this route has a key itself."""
-    chosen = replace(only, anyones=tenant is None)
+    chosen = replace(only, all_owners=tenant is None)
     page = await gateway.keys.list(tenant, only=chosen, limit=limit, cursor=cursor)
     return ListOut(data=[KeyOut.of(key) for key in page.data], next_cursor=page.next_cursor)
 

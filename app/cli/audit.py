@@ -37,7 +37,7 @@ def verify(as_json: Json = False) -> None:
     for problem in verdict.problems:
         note(problem)
     if verdict.problems:
-        fail(f"The audit trail has {len(verdict.problems)} problems in {verdict.sealed} sealed rows.")
+        fail(f"The audit trail has {verdict.problem_count} problems in {verdict.sealed} sealed rows.")
     if verdict.trimmed:
         note(f"Retention has removed the rows up to {verdict.trimmed}.")
     note(f"{verdict.sealed} rows match their seals. {verdict.fresh} rows are not sealed yet.")

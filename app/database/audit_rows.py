@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database.keys import DISPLAY_NAME
 from app.database.tables import audit, audit_seals, keys
 from app.domain.audit import AuditFilter, AuditRow, NamedRow
 
@@ -13,7 +14,7 @@ from app.domain.audit import AuditFilter, AuditRow, NamedRow
 async def list_rows(connection: AsyncConnection, only: AuditFilter, *, below: int | None, limit: int) -> list[NamedRow]:
     """List rows with an id below ``below``, the newest first."""
     statement = (
-        select(audit, func.coalesce(keys.c.owner, keys.c.name).label("actor_name"), audit_seals.c.mac)
+        select(audit, DISPLAY_NAME.label("actor_name"), audit_seals.c.mac)
         .join_from(audit, keys, audit.c.actor == keys.c.id, isouter=True)
         .join(audit_seals, audit_seals.c.row_id == audit.c.id, isouter=True)
         .where(*_conditions(only))

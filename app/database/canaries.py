@@ -1,7 +1,7 @@
 """Canaries in the registry, and their figures per node."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -248,6 +248,11 @@ async def add_sample(
 async def read_figures(connection: AsyncConnection, canary_id: int) -> NodeCounts:
     """Return the counts of every node for a canary, and the sample of every recipient."""
     return (await _figures(connection, canary_figures.c.canary_id == canary_id))[canary_id]
+
+
+async def figures_of(connection: AsyncConnection, canary_ids: Collection[int]) -> Mapping[int, NodeCounts]:
+    """Return the counts and samples of these canaries by id; canaries without figures are absent."""
+    return await _figures(connection, canary_figures.c.canary_id.in_(canary_ids))
 
 
 async def running_figures(connection: AsyncConnection) -> Mapping[int, NodeCounts]:

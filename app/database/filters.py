@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_
+from sqlalchemy import ColumnElement, Select, exists, or_
 
 from app.database.tables import adapters, version_labels, versions
 from app.domain.adapters import VersionState
@@ -50,7 +50,8 @@ def named(search: Search, *columns: ColumnElement[Any]) -> list[ColumnElement[bo
     """Conditions of rows with the search's text in one of the columns."""
     if search.text is None:
         return []
-    return [or_(*(func.lower(column).contains(search.text.lower(), autoescape=True) for column in columns))]
+    # The database lowers both sides, because SQLite's lower() knows ASCII only.
+    return [or_(*(column.icontains(search.text, autoescape=True) for column in columns))]
 
 
 def ordered(

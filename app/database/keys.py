@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.filters import named
@@ -30,6 +30,9 @@ _SHOWN = (
 )
 #: Keys with their tenants, if they have one.
 WITH_TENANT = keys.outerjoin(tenants, keys.c.tenant_id == tenants.c.id)
+
+#: Name of a key for people: its owner, or else its name.
+DISPLAY_NAME = func.coalesce(keys.c.owner, keys.c.name)
 
 #: Conditions of a key that works at the time ``now``.
 WORKS = (
@@ -123,6 +126,11 @@ class KeyOwner:
     deleted: bool
 
 
+def is_key_of(key_id: ColumnElement[Any], tenant_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Condition to join a key by its id if its tenant is this one. Names of other keys are hidden from tenants."""
+    return (keys.c.id == key_id) & (keys.c.tenant_id == tenant_id)
+
+
 async def find_owner(connection: AsyncConnection, key_id: str) -> KeyOwner | None:
     """Find a tenant's key by its id, in any state; None for a platform key."""
     tenant = (tenants.c.slug, tenants.c.salt, tenants.c.weight, tenants.c.limits, tenants.c.disabled)
@@ -199,14 +207,16 @@ async def list_keys(
     if after is not None:
         position = tuple_(*after, types=[column.type for column in place])
         conditions.append(tuple_(*place) < position if only.sort.descending else tuple_(*place) > position)
-    if not only.anyones:
+    if only.all_owners:
+        conditions.append(keys.c.tenant_id.is_(None) | tenants.c.deleted_at.is_(None))
+    else:
         conditions.append(_owned_by(only.tenant_id))
     if only.working is not None:
-        works = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
-        conditions.append(works if only.working else ~works)
+        conditions.append(and_(*WORKS) if only.working else not_(and_(*WORKS)))
     order = [column.desc() if only.sort.descending else column for column in place]
     statement = select(*_SHOWN).select_from(WITH_TENANT).where(*conditions).order_by(*order).limit(limit)
-    return [_key(row) for row in await connection.execute(statement)]
+    given = {} if only.working is None else {"now": now}
+    return [_key(row) for row in await connection.execute(statement, given)]
 
 
 async def set_hmac(connection: AsyncConnection, key_id: str, *, old: str, new: str) -> None:
@@ -236,10 +246,10 @@ async def set_used(connection: AsyncConnection, uses: Mapping[str, datetime]) ->
     await connection.execute(statement, rows)
 
 
-async def count_live(connection: AsyncConnection, *, tenant_id: int, now: datetime) -> int:
-    """Count the keys of a tenant that are neither revoked nor expired."""
-    unexpired = keys.c.expires_at.is_(None) | (keys.c.expires_at > now)
-    statement = select(func.count()).where(keys.c.tenant_id == tenant_id, keys.c.revoked_at.is_(None), unexpired)
+async def count_live_or_new(connection: AsyncConnection, *, tenant_id: int, now: datetime, new_since: datetime) -> int:
+    """Count the keys of a tenant that are neither revoked nor expired, and those created since a moment."""
+    live = keys.c.revoked_at.is_(None) & (keys.c.expires_at.is_(None) | (keys.c.expires_at > now))
+    statement = select(func.count()).where(keys.c.tenant_id == tenant_id, live | (keys.c.created_at > new_since))
     return int(await connection.scalar(statement) or 0)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, Table, case, cast, extract, f
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import BigInteger, Integer
 
+from app.database.keys import DISPLAY_NAME, is_key_of
 from app.database.tables import adapters, keys, tenants, usage, usage_hours, usage_latencies, versions
 from app.domain.histogram import EDGES_S, LatencyHistogram
 from app.domain.money import UNIT
@@ -42,10 +43,10 @@ async def list_requests(
     # A tenant sees names of the keys that it owns, and no others.
     named = keys.c.id == usage.c.key_id
     if only.tenant_id is not None:
-        named &= keys.c.tenant_id == usage.c.tenant_id
+        named = is_key_of(usage.c.key_id, usage.c.tenant_id)
     shown = (tenants.c.slug.label("charged"), _OWNERS.c.slug.label("owner"), adapters.c.slug.label("adapter"))
     statement = (
-        select(usage, *shown, versions.c.number, func.coalesce(keys.c.owner, keys.c.name).label("key_name"))
+        select(usage, *shown, versions.c.number, DISPLAY_NAME.label("key_name"))
         .join_from(usage, tenants, usage.c.tenant_id == tenants.c.id, isouter=True)
         .join(versions, usage.c.version_id == versions.c.id, isouter=True)
         .join(adapters, versions.c.adapter_id == adapters.c.id, isouter=True)

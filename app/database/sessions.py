@@ -89,7 +89,13 @@ async def remove_of_key(connection: AsyncConnection, key_id: str) -> None:
     await connection.execute(delete(sessions).where(sessions.c.key_id == key_id))
 
 
-async def remove_ended(connection: AsyncConnection, *, now: datetime, idle_since: datetime) -> int:
-    """Remove sessions that have expired or were idle for too long. Return their number."""
+async def remove_of_tenant(connection: AsyncConnection, tenant_id: int) -> None:
+    """Remove the sessions of all keys of a tenant."""
+    of_tenant = select(keys.c.id).where(keys.c.tenant_id == tenant_id)
+    await connection.execute(delete(sessions).where(sessions.c.key_id.in_(of_tenant)))
+
+
+async def remove_ended(connection: AsyncConnection, *, now: datetime, idle_since: datetime) -> None:
+    """Remove sessions that have expired or were idle for too long."""
     ended = (sessions.c.expires_at <= now) | (sessions.c.seen_at <= idle_since)
-    return (await connection.execute(delete(sessions).where(ended))).rowcount
+    await connection.execute(delete(sessions).where(ended))

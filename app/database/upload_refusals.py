@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.errors import Reason
+from app.database.keys import DISPLAY_NAME, is_key_of
 from app.database.tables import keys, upload_refusals
 from app.domain.refusals import UploadRefusal
 
@@ -47,8 +48,8 @@ async def list_refusals(
     """List a tenant's refusals since a moment, the newest first."""
     table = upload_refusals.c
     statement = (
-        select(upload_refusals, func.coalesce(keys.c.owner, keys.c.name).label("key_name"))
-        .join(keys, (keys.c.id == table.key_id) & (keys.c.tenant_id == table.tenant_id), isouter=True)
+        select(upload_refusals, DISPLAY_NAME.label("key_name"))
+        .join(keys, is_key_of(table.key_id, table.tenant_id), isouter=True)
         .where(table.tenant_id == tenant_id, table.at >= since)
     )
     if adapter is not None:
@@ -73,3 +74,8 @@ async def list_refusals(
 async def remove_before(connection: AsyncConnection, before: datetime) -> None:
     """Remove refusals from before a moment."""
     await connection.execute(delete(upload_refusals).where(upload_refusals.c.at < before))
+
+
+async def remove_of_tenant(connection: AsyncConnection, tenant_id: int) -> None:
+    """Remove the refusals of a tenant."""
+    await connection.execute(delete(upload_refusals).where(upload_refusals.c.tenant_id == tenant_id))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Label, Select, String, Subquery, case, cast, delete, func, select
+from sqlalchemy import ColumnElement, Label, Select, String, Subquery, case, cast, delete, func, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -132,9 +132,12 @@ async def forget(connection: AsyncConnection, before: datetime, *, limit: int) -
     return (await connection.execute(delete(usage).where(usage.c.request_id.in_(old)))).rowcount
 
 
-async def forget_latencies(connection: AsyncConnection, before: datetime) -> None:
-    """Delete the latencies of whole hours before a moment."""
-    await connection.execute(delete(usage_latencies).where(usage_latencies.c.hour < hour_of(before)))
+async def forget_latencies(connection: AsyncConnection, before: datetime, *, limit: int) -> int:
+    """Delete the latencies of whole hours before a moment, up to ``limit`` rows. Return their number."""
+    key = [usage_latencies.c[name] for name in _LATENCY_KEY]
+    hour = usage_latencies.c.hour
+    old = select(*key).where(hour < hour_of(before)).order_by(hour).limit(limit)
+    return (await connection.execute(delete(usage_latencies).where(tuple_(*key).in_(old)))).rowcount
 
 
 async def _add_latencies(connection: AsyncConnection, records: Collection[UsageRecord]) -> None:

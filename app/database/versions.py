@@ -13,6 +13,7 @@ from adapters.errors import Reason
 from adapters.geometry import HEAD_MODULE
 from adapters.identity import FilePair, VersionKey
 from app.database.filters import matching
+from app.database.keys import DISPLAY_NAME, is_key_of
 from app.database.tables import adapters, alias_targets, keys, pins, tenants, version_labels, versions
 from app.domain.adapters import Provenance, Version, VersionState
 from app.domain.filters import ANY, VersionFilter
@@ -21,12 +22,12 @@ _KEPT = versions.c.state != VersionState.DELETED
 #: A rejected version is listed with its reason, but its bytes are not kept.
 _HAS_BYTES = versions.c.state.not_in([VersionState.DELETED, VersionState.REJECTED])
 #: Names of keys of the owner only: those of the platform are no business of tenants.
-_OWN_KEY = (keys.c.id == versions.c.created_by) & (keys.c.tenant_id == adapters.c.tenant_id)
+_OWN_KEY = is_key_of(versions.c.created_by, adapters.c.tenant_id)
 _SHOWN: Select[Any] = (
     select(
         versions,
         adapters.c.slug,
-        func.coalesce(keys.c.owner, keys.c.name).label("creator"),
+        DISPLAY_NAME.label("creator"),
         exists().where(pins.c.version_id == versions.c.id).label("pinned"),
     )
     .join(adapters, versions.c.adapter_id == adapters.c.id)

@@ -74,14 +74,14 @@ class KeyFilter:
 
     Attributes:
         tenant_id: row id of the owner; None for platform keys.
-        anyones: True for keys of the platform and of all tenants.
+        all_owners: True for keys of the platform and of all tenants that are not deleted.
         text: part of an id, a name or an owner.
-        working: whether the key is neither revoked nor expired; None for both.
+        working: whether the key is neither revoked nor expired nor of a disabled tenant; None for both.
         sort: order of the list; keys of one name are ordered by id.
     """
 
     tenant_id: int | None = None
-    anyones: bool = False
+    all_owners: bool = False
     text: str | None = None
     working: bool | None = None
     sort: Sort = Sort.CREATED

@@ -1,12 +1,15 @@
 """Sealed audit trail on both databases: an untouched trail verifies, and later changes are found."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, select, update
 
 from app.database.tables import audit, audit_seals
+from app.domain.audit import problems
 from app.services.access.audit import AuditService
 from app.services.access.peppers import Peppers
 from tests.support.audit_trail import SETTLED_S, a_day, change, service
@@ -158,3 +161,33 @@ async def test_a_long_trail_is_read_in_pieces(node: Node, tmp_path: Path, monkey
     assert [problem.split()[1] for problem in (await long.verify()).problems] == ["3", "4", "10"]
     async with node.database.read() as connection:
         assert len((await connection.execute(select(audit_seals))).all()) == rows
+
+
+async def test_a_verification_keeps_the_first_problems(
+    node: Node, sealed: AuditService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.access.audit.BATCH", 5)
+    monkeypatch.setattr("app.services.access.audit.MOST_PROBLEMS", 7)
+    await change(node, update(audit).values(actor="mallory"))
+    found = await sealed.verify_once()
+    assert [problem.split()[1] for problem in found.problems] == [str(number) for number in range(1, 8)]
+    assert found.problem_count == 12
+    every = await sealed.verify()
+    assert len(every.problems) == every.problem_count == 12
+
+
+async def test_seals_are_computed_outside_the_event_loop(
+    node: Node, sealed: AuditService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+
+    def noted(*parts: Any) -> list[str]:
+        threads.append(threading.current_thread())
+        return problems(*parts)
+
+    monkeypatch.setattr("app.services.access.audit.problems", noted)
+    assert (await sealed.verify()).problem_count == 0
+    node.clock.advance(SETTLED_S)
+    assert await sealed.trim(node.clock())
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads

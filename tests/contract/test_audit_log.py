@@ -1,6 +1,6 @@
 """Pages of the audit trail on both databases: filters, names and seals."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ pytest_plugins = ("tests.support.registry_fixtures",)
 
 @pytest.fixture
 def log(node: Node) -> AuditLogService:
-    return AuditLogService(node.database)
+    return AuditLogService(node.database, clock=node.clock)
 
 
 async def shown(log: AuditLogService, **only: Any) -> list[tuple[str, str | None, str]]:
@@ -78,6 +78,14 @@ async def test_rows_name_the_actor_and_have_their_seal(
 async def test_texts_that_no_row_can_have_are_refused(log: AuditLogService, only: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="it must be up to 200 printable characters"):
         await log.list(AuditFilter(**only))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1999-12-31T00:00:00Z"])
+async def test_times_that_no_row_can_have_are_refused(log: AuditLogService, time: str) -> None:
+    moment = datetime.fromisoformat(time)
+    for name, only in (("from", AuditFilter(start=moment)), ("to", AuditFilter(end=moment))):
+        with pytest.raises(InvalidRequest, match=f"^{name} is .* from the year 2000 to one year from now"):
+            await log.list(only)
 
 
 async def test_times_need_a_zone_and_cursors_are_checked(log: AuditLogService, clock: SettableClock) -> None:

@@ -1,13 +1,16 @@
 """Canaries on both databases: manual actions, allowed and refused."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from app.database.canaries import Counts
 from app.domain.canaries import CanaryState
 from app.domain.canary_policy import Policy, Step
 from app.domain.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
 from app.services.common.preconditions import Precondition
+from app.services.rollout.outcomes import TrialWindow
 from tests.support.canaries import ANY, POLICY, Place, aliases, audited, canaries, report, start, weights
 from tests.support.registry import Node
 
@@ -101,3 +104,27 @@ async def test_another_tenants_alias_is_not_there(place: Place) -> None:
     for call in calls:
         with pytest.raises(NotFound, match="no adapter 'prices'"):
             await call
+
+
+async def test_a_page_reads_the_figures_of_its_canaries_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, requests = place.node, list[int]()
+
+    def counted(requests_of_node: int, *others: Any) -> Counts:
+        requests.append(requests_of_node)
+        return Counts(requests_of_node, *others)
+
+    await start(node)
+    await place.answer(3)
+    for alias in ("beta", "gamma"):
+        await aliases(node).set("pricing", "prices", alias, {1: 100}, precondition=ANY, actor="key")
+        begun = await canaries(node).start("pricing", "prices", alias, 2, POLICY, precondition=ANY, actor="key")
+        window = TrialWindow(begun.canary.id, begun.canary.revision, begun.canary.candidate_id)
+        for _ in range(5):
+            place.outcomes.count(window)
+    await place.runner.flush()
+    monkeypatch.setattr("app.database.canaries.Counts", counted)
+    page = await canaries(node).running("pricing", limit=1)
+    assert [(one.name, one.report.candidate.requests) for one in page.data] == [("pricing/prices:stable", 3)]
+    assert requests == [3]
+    others = await canaries(node).running(None, limit=2, cursor=page.next_cursor)
+    assert [one.report.candidate.requests for one in others.data] == [5, 5]

@@ -1,6 +1,7 @@
 """Deletion on both databases: references to a version, two nodes, an absent node, a crash at any point."""
 
 import asyncio
+import base64
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -404,7 +405,8 @@ async def test_reports_are_listed_newest_first_page_by_page(node: Node, place: P
     assert sorted(listed) == sorted(made)
     times = {deletion.id: deletion.requested_at for deletion, _ in (await place.deletions.list_all(tenant=None)).data}
     assert [times[one] for one in listed] == sorted(times.values(), reverse=True)
-    for bad in ("nonsense", "MjAyNi0wMy0wMVQxMjowMDowMC9hYg=="):
+    overflow = base64.urlsafe_b64encode(f"0001-01-01T00:00:00+14:00/{'a' * 32}".encode()).decode()
+    for bad in ("nonsense", "MjAyNi0wMy0wMVQxMjowMDowMC9hYg==", overflow):
         with pytest.raises(InvalidRequest, match=r"^cursor"):
             await place.deletions.list_all(tenant="pricing", cursor=bad)
 

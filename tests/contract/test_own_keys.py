@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.database import keys, tables
 from app.database.tables import audit
 from app.domain.access import Caller, Key, Scope
 from app.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
@@ -103,12 +105,51 @@ async def test_a_key_of_another_tenant_is_not_found(node: Node) -> None:
 
 
 async def test_makers_at_once_stay_below_the_maximum(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_keys, "MOST_LIVE", 4)
+    monkeypatch.setattr(own_keys, "MOST_KEYS", 4)
     maker = await maker_of(node)
     made = [node.own_keys.create(maker, name=f"k{number}", restrictions={}) for number in range(6)]
     results = await asyncio.gather(*made, return_exceptions=True)
     assert sum(isinstance(result, Conflict) for result in results) == 3
     assert len((await node.keys.list("pricing")).data) == 4
+
+
+async def test_revoked_keys_count_for_a_day(node: Node, monkeypatch: pytest.MonkeyPatch, clock: SettableClock) -> None:
+    monkeypatch.setattr(own_keys, "MOST_KEYS", 4)
+    maker = await maker_of(node)
+    for _ in range(3):
+        await node.own_keys.revoke(maker, (await node.own_keys.create(maker, name="app", restrictions={})).key.id)
+    with pytest.raises(Conflict, match="has 4 keys that work or were created within the last day; the limit is 4"):
+        await node.own_keys.create(maker, name="app", restrictions={})
+    clock.advance(86400)
+    await node.own_keys.create(maker, name="app", restrictions={})
+
+
+async def test_an_expired_key_makes_and_revokes_none(node: Node, clock: SettableClock) -> None:
+    maker = await maker_of(node, expires_in_s=600)
+    other = await node.keys.create("pricing", name="app", actor="cli")
+    clock.advance(600)
+    with pytest.raises(Unauthenticated, match="no longer valid"):
+        await node.own_keys.create(maker, name="late", restrictions={})
+    with pytest.raises(Unauthenticated, match="no longer valid"):
+        await node.own_keys.revoke(maker, other.key.id)
+
+
+async def test_a_maker_is_locked_until_its_key_is_stored(
+    node: Node, other_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, unlocked, count = await maker_of(node), list[str](), keys.count_live_or_new
+
+    async def counted(connection: AsyncConnection, **options: Any) -> int:
+        # SQLite has one writer at a time.
+        if connection.dialect.name == "postgresql":
+            rows = select(tables.keys.c.id).where(tables.keys.c.id == maker.key_id).with_for_update(skip_locked=True)
+            async with other_node.database.write() as other:
+                unlocked.extend((await other.scalars(rows)).all())
+        return await count(connection, **options)
+
+    monkeypatch.setattr(keys, "count_live_or_new", counted)
+    await node.own_keys.create(maker, name="app", restrictions={})
+    assert unlocked == []
 
 
 async def test_uses_are_stored_once_and_never_go_back(node: Node, other_node: Node, clock: SettableClock) -> None:

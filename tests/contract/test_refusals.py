@@ -3,8 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from adapters.errors import AdapterRejected, Reason
+from app.database.tables import sessions, upload_refusals
 from app.domain.errors import NotFound
 from app.services.publishing import refusals
 from app.services.publishing.refusals import KEPT, MOST_REASONS, RefusalService
@@ -92,3 +94,16 @@ async def test_a_refusal_is_answered_also_without_a_registry(node: Node, service
     await node.database.close()
     broken = RefusalService(type(node.database)("sqlite+aiosqlite:////nowhere/tenora.db"), clock=node.clock)
     await refuse(broken, "pricing", "quotes")
+
+
+async def test_a_deleted_tenant_leaves_no_refusals_or_sessions(node: Node, service: RefusalService) -> None:
+    for tenant in ("pricing", "retail"):
+        await refuse(service, tenant, "quotes")
+        made = await node.keys.create(tenant, name="console", actor="cli")
+        await node.sessions.begin(await node.keys.authenticate(made.text))
+    await node.tenants.delete("pricing", actor="cli")
+    async with node.database.read() as connection:
+        owners = (await connection.scalars(select(upload_refusals.c.tenant_id))).all()
+        keys_of_sessions = (await connection.scalars(select(sessions.c.key_id))).all()
+    assert owners == [(await node.tenants.get("retail")).id]
+    assert keys_of_sessions == [made.key.id]

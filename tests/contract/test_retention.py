@@ -2,12 +2,15 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
-from app.database.tables import audit, audit_anchors, audit_seals, usage
+from app.database import usage as usage_rows
+from app.database.tables import audit, audit_anchors, audit_seals, usage, usage_latencies
 from app.domain.audit import Seal, anchored
+from app.domain.usage import hour_of
 from app.services.access.audit import AuditService
 from app.services.operations import retention
 from app.services.operations.retention import RetentionService
@@ -56,6 +59,28 @@ async def test_records_go_and_sums_stay(node: Node, tmp_path: Path, monkeypatch:
         left = set((await connection.execute(select(usage.c.request_id))).scalars())
     assert left == {one.request_id for one in records[:3]}
     assert await sums(node) == before
+
+
+async def test_latencies_go_in_small_batches(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 3)
+    tenant = (await node.tenants.create("pricing", actor="cli")).id
+    node.clock.now = NOON
+    at = [NOON - timedelta(days=3 if n < 4 else 2 if n < 8 else 1, hours=n % 4) for n in range(10)]
+    await added(node.database, [record(n, tenant, at=at[n], version_id=n) for n in range(10)])
+    rows = await count(node, usage_latencies)
+    deleted, forget = list[int](), usage_rows.forget_latencies
+
+    async def noted(*parts: Any, **options: Any) -> int:
+        deleted.append(await forget(*parts, **options))
+        return deleted[-1]
+
+    monkeypatch.setattr(usage_rows, "forget_latencies", noted)
+    await sweeper(node, service(node, tmp_path), usage_days=2).sweep()
+    async with node.database.read() as connection:
+        hours = set((await connection.execute(select(usage_latencies.c.hour))).scalars())
+    assert min(hours) == hour_of(NOON - timedelta(days=2))
+    assert max(deleted) == 3
+    assert sum(deleted) == rows - await count(node, usage_latencies) > 9
 
 
 async def test_a_trimmed_trail_verifies_from_its_anchor(

@@ -125,6 +125,25 @@ async def test_tenants_are_found_by_display_name(node: Node) -> None:
     assert await pages(node.tenants.list, search=Search("reTAIL")) == ["t2"]
 
 
+@pytest.mark.parametrize("text", ["Önal", "ÖNAL & ÇO", "l & Ço"])
+async def test_names_beyond_ascii_are_found(node: Node, text: str) -> None:
+    names = ("Önal & Ço", "ÖNAL & ÇO")
+    for number, name in enumerate(names):
+        await node.tenants.create(f"t{number}", name=name, actor="cli")
+        await node.keys.create(f"t{number}", name="key", owner=name, actor="cli")
+    exact = {name for name in names if text in name}
+    assert exact <= {tenant.name for tenant in (await node.tenants.list(search=Search(text))).data}
+    keys = await node.keys.list(None, only=KeyFilter(all_owners=True, text=text))
+    assert exact <= {key.owner for key in keys.data}
+
+
+@pytest.mark.parametrize(("text", "slugs"), [("Ö_", ["t1"]), ("%Ö", ["t2"]), ("Ö%", []), ("_Ö", [])])
+async def test_patterns_beyond_ascii_are_plain_text(node: Node, text: str, slugs: list[str]) -> None:
+    for slug, name in (("t1", "Ö_al"), ("t2", "100%Ö"), ("t3", "Önal")):
+        await node.tenants.create(slug, name=name, actor="cli")
+    assert [tenant.slug for tenant in (await node.tenants.list(search=Search(text))).data] == slugs
+
+
 @pytest.mark.parametrize("text", ["", "a" * 101, "a\0b", "\ud800", "a\n"])
 async def test_texts_that_no_name_can_have_are_refused(node: Node, text: str) -> None:
     await node.tenants.create("pricing", actor="cli")
@@ -162,7 +181,10 @@ async def test_keys_of_one_name_or_time_are_on_one_page_each(node: Node, sort: S
     assert found == [key.id for key in (reversed(expected) if sort.descending else expected)]
 
 
-@pytest.mark.parametrize("text", ["x", "a" * 16, "a" * 16 + ":", "a" * 16 + ":x", "a" * 16 + ":-1", "a" * 16 + ":1e3"])
+@pytest.mark.parametrize(
+    "text",
+    ["x", "a" * 16, "a" * 16 + ":", "a" * 16 + ":x", "a" * 16 + ":-1", "a" * 16 + ":1e3", "a" * 16 + ":" + "9" * 18],
+)
 async def test_other_cursors_of_keys_are_refused(node: Node, text: str) -> None:
     cursor = base64.urlsafe_b64encode(text.encode()).decode()
     with pytest.raises(InvalidRequest, match="cursor"):
@@ -178,12 +200,31 @@ async def test_keys_are_found_by_id_name_and_owner(node: Node) -> None:
     async def found(tenant: str | None = None, **only: Any) -> set[str]:
         return {key.id for key in (await node.keys.list(tenant, only=KeyFilter(**only))).data}
 
-    assert await found(anyones=True) == {till.id, shop.id, laptop.id}
-    assert await found(anyones=True, text="till") == {till.id, laptop.id}
+    assert await found(all_owners=True) == {till.id, shop.id, laptop.id}
+    assert await found(all_owners=True, text="till") == {till.id, laptop.id}
     assert await found(text="till") == {laptop.id}
     assert await found("pricing", text="ada") == await found("pricing", text=till.id[3:12]) == {till.id}
     node.clock.advance(60)
     await node.keys.revoke(None, laptop.id, actor="cli")
-    assert await found(anyones=True, working=True) == {till.id}
-    assert await found(anyones=True, working=False) == {shop.id, laptop.id}
+    assert await found(all_owners=True, working=True) == {till.id}
+    assert await found(all_owners=True, working=False) == {shop.id, laptop.id}
     assert await found("pricing", working=False) == {shop.id}
+
+
+async def test_lists_of_all_keys_follow_their_tenants(node: Node) -> None:
+    ids = dict[str | None, str]()
+    for tenant in ("gone", "off", "on", None):
+        if tenant is not None:
+            await node.tenants.create(tenant, actor="cli")
+        ids[tenant] = (await node.keys.create(tenant, name="key", actor="cli")).key.id
+    await node.tenants.delete("gone", actor="cli")
+    await node.tenants.update("off", disabled=True, actor="cli")
+
+    async def found(tenant: str | None = None, **only: Any) -> set[str]:
+        return {key.id for key in (await node.keys.list(tenant, only=KeyFilter(**only))).data}
+
+    assert await found(all_owners=True) == {ids["off"], ids["on"], ids[None]}
+    assert await found(all_owners=True, working=True) == {ids["on"], ids[None]}
+    assert await found(all_owners=True, working=False) == {ids["off"]}
+    assert await found("off") == await found("off", working=False) == {ids["off"]}
+    assert await found("off", working=True) == set()

@@ -19,7 +19,8 @@ EVERY_S = 60.0
 _NAMED = 20
 #: Maximum characters of a name, as in the database table.
 _LONGEST = 200
-#: Maximum pending rows. Only administrators create keys, so a caller cannot reach this cap.
+#: Maximum pending rows; further keys are not logged. A key has at most one row of a kind, and a tenant can create
+#: about a thousand keys a day, see own_keys.py. Callers of one tenant therefore stay far below this cap.
 _MOST = 100_000
 
 

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 EVERY_S = 5.0
 #: Rows per query.
 BATCH = 1000
+#: Most problems that a verification for an HTTP answer describes; it counts the others.
+MOST_PROBLEMS = 100
 #: The database aborts a transaction that takes longer than this between its audit row and its commit.
 _SETTLED = timedelta(seconds=10)
 
@@ -37,14 +39,32 @@ class Verdict:
     Attributes:
         sealed: number of sealed rows.
         fresh: number of rows that are not sealed yet; they are only seconds old while a server runs.
-        problems: descriptions of problems, the oldest first; empty if nothing was changed.
+        problems: descriptions of the first problems, the oldest first; empty if nothing was changed.
+        problem_count: number of all problems.
         trimmed: highest id of the rows that retention removed; 0 if none.
     """
 
     sealed: int
     fresh: int
     problems: tuple[str, ...]
+    problem_count: int
     trimmed: int = 0
+
+
+class _Problems:
+    """Descriptions of the first problems, and the number of all.
+
+    Args:
+        most: number of descriptions to keep; None for all.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most, self.first, self.count = most, list[str](), 0
+
+    def add(self, *descriptions: str) -> None:
+        self.count += len(descriptions)
+        room = len(descriptions) if self._most is None else self._most - len(self.first)
+        self.first += descriptions[:room]
 
 
 class AuditService:
@@ -105,8 +125,11 @@ class AuditService:
             await asyncio.to_thread(_write, self._witness, last)
         return count
 
-    async def verify(self) -> Verdict:
+    async def verify(self, *, most_problems: int | None = None) -> Verdict:
         """Verify every row and every seal.
+
+        Args:
+            most_problems: number of problems to describe; None for all.
 
         Raises:
             OSError: the witness file cannot be read.
@@ -114,38 +137,38 @@ class AuditService:
         witness = await asyncio.to_thread(_read, self._witness)
         async with self._database.read() as connection:
             while True:
-                verdict = await self._look(connection, witness)
+                verdict = await self._look(connection, witness, most_problems)
                 anchor, _ = await audit_seals.start(connection)
                 # Verify again if a trim ran meanwhile: trimmed rows are not missing.
                 if (anchor.row_id if anchor else 0) == verdict.trimmed:
                     return verdict
 
     async def verify_once(self) -> Verdict:
-        """Verify as ``verify``; calls at the same time share one verification.
+        """Verify as ``verify``, with up to ``MOST_PROBLEMS`` problems; calls at the same time share one verification.
 
         Raises:
             OSError: the witness file cannot be read.
         """
-        return await self._verifying.run("trail", self.verify)
+        return await self._verifying.run("trail", lambda: self.verify(most_problems=MOST_PROBLEMS))
 
-    async def _look(self, connection: AsyncConnection, witness: Seal | None) -> Verdict:
+    async def _look(self, connection: AsyncConnection, witness: Seal | None, most_problems: int | None) -> Verdict:
         anchor, previous = await audit_seals.start(connection)
-        trimmed, count, mismatches = previous.row_id, 0, list[str]()
+        trimmed, count, found = previous.row_id, 0, _Problems(most_problems)
         if anchor is not None and not self._is_ours(anchor, previous):
-            mismatches.append(f"The rows up to {trimmed} were removed, and the record of the removal is not valid.")
+            found.add(f"The rows up to {trimmed} were removed, and the record of the removal is not valid.")
         old = await events.rows_between(connection, 0, trimmed, limit=BATCH)
-        mismatches += [f"Row {row.id} was inserted later, before the start of the trail." for row in old]
+        found.add(*(f"Row {row.id} was inserted later, before the start of the trail." for row in old))
         witnessed = witness is not None and witness.row_id <= trimmed
         while seals := await audit_seals.above(connection, previous.row_id, limit=BATCH):
             upto = seals[-1].row_id
             rows = await events.rows_between(connection, previous.row_id, upto, limit=upto - previous.row_id)
-            mismatches += problems(self._keys, previous, rows, seals)
+            found.add(*await asyncio.to_thread(problems, self._keys, previous, rows, seals))
             count, previous, witnessed = count + len(seals), seals[-1], witnessed or witness in seals
         fresh = await events.count_above(connection, previous.row_id)
         if witness is not None and not witnessed:
             reason = f"this server saw row {witness.row_id} sealed, but the seal is missing"
-            mismatches.append(f"The end of the trail was cut off: {reason}.")
-        return Verdict(count, fresh, tuple(mismatches), trimmed)
+            found.add(f"The end of the trail was cut off: {reason}.")
+        return Verdict(count, fresh, tuple(found.first), found.count, trimmed)
 
     async def trim(self, before: datetime) -> int:
         """Remove a batch of the sealed rows from before a time, the oldest first.
@@ -166,7 +189,8 @@ class AuditService:
                 return 0
             last = seals[-1]
             rows = await events.rows_between(connection, first.row_id, last.row_id, limit=last.row_id - first.row_id)
-            if problems(self._keys, first, rows, seals) or (anchor is not None and not self._is_ours(anchor, first)):
+            changed = await asyncio.to_thread(problems, self._keys, first, rows, seals)
+            if changed or (anchor is not None and not self._is_ours(anchor, first)):
                 logger.error(
                     "The audit trail was tampered with; trimming has stopped. Run `tenora server audit verify`."
                 )

@@ -67,16 +67,16 @@ def checked_lifetime(seconds: int | None) -> int | None:
     return None if seconds is None else checked_seconds("expires_in_s", seconds, least=1, most=_MAX_LIFETIME_S)
 
 
-async def issue(connection: AsyncConnection, hasher: KeyHasher, model: Key, *, actor: str) -> NewKey:
-    """Insert a new key like ``model``, with an id, a secret and an expiry by its lifetime.
+async def issue(connection: AsyncConnection, hasher: KeyHasher, template: Key, *, actor: str) -> NewKey:
+    """Insert a new key like ``template``, with an id, a secret and an expiry by its lifetime.
 
     Raises:
         NotFound: the tenant does not exist.
     """
-    owner = await owner_id(connection, model.tenant)
-    minted, now = mint_key(), model.created_at
-    end = None if model.lifetime_s is None else now + timedelta(seconds=model.lifetime_s)
-    key = replace(model, id=minted.id, expires_at=end, revoked_at=None)
+    owner = await owner_id(connection, template.tenant)
+    minted, now = mint_key(), template.created_at
+    end = None if template.lifetime_s is None else now + timedelta(seconds=template.lifetime_s)
+    key = replace(template, id=minted.id, expires_at=end, revoked_at=None)
     await keys.insert_key(connection, key, tenant_id=owner, hmac=hasher.hash(minted.text))
     await record(connection, now, actor, "key.create", None, key)
     return NewKey(key, minted.text)

@@ -4,14 +4,14 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from app.database import keys, sessions
 from app.database.session import Database
 from app.domain.access import Caller, Key, KeyFilter
 from app.domain.clock import Clock, is_past, utc_now
-from app.domain.errors import Conflict, InvalidRequest, RegistryUnavailable, Unauthenticated
+from app.domain.errors import Conflict, RegistryUnavailable, Unauthenticated
 from app.domain.pages import Page
 from app.domain.restrictions import UNRESTRICTED, Restrictions
 from app.domain.searches import Search, Sort
@@ -38,6 +38,8 @@ from app.services.common.validation import (
     checked_seconds,
     page_of,
     read_cursor,
+    read_time_position,
+    time_position,
 )
 from app.support.single_flight import SingleFlight
 
@@ -49,9 +51,6 @@ _MAX_GRACE_S = 30 * 86400
 _ALL = KeyFilter()
 #: Id of a key, and its name or time of creation.
 _CURSOR = re.compile(r"([0-9A-Za-z]{16}):([^\0\n]{1,200})", re.ASCII)
-_MICROS = re.compile(r"[0-9]{1,17}", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _REFUSED = "Missing or invalid API key. Send the header Authorization: Bearer tnr_... or x-api-key."
 
 
@@ -156,8 +155,8 @@ class KeyService:
         granted, checked = checked_scopes(tenant, scopes), self._restricted(UNRESTRICTED, restrictions)
         name, owner, lifetime_s = checked_name(name), checked_owner(owner), checked_lifetime(expires_in_s)
         async with self._database.write() as connection:
-            hidden = Key("", tenant, name, granted, lifetime_s, self._clock(), None, None, checked, owner)
-            return await issue(connection, self.hasher, hidden, actor=actor)
+            template = Key("", tenant, name, granted, lifetime_s, self._clock(), None, None, checked, owner)
+            return await issue(connection, self.hasher, template, actor=actor)
 
     async def restrict(self, tenant: str | None, key_id: str, patch: Mapping[str, object], *, actor: str) -> Key:
         """Set or lift restrictions of a key, or change its owner, even of one that has ended.
@@ -193,7 +192,7 @@ class KeyService:
         """List keys, the oldest first unless the filter sorts them, including revoked and expired ones.
 
         Args:
-            only: filter, whose owner is replaced by ``tenant`` unless it is for keys of anyone.
+            only: filter, whose owner is replaced by ``tenant`` unless it is for keys of all owners.
 
         Raises:
             NotFound, InvalidRequest
@@ -264,7 +263,7 @@ class KeyService:
 
 
 def _place(key: Key, sort: Sort) -> str:
-    return key.name if sort.by_name else str((key.created_at - _EPOCH) // _MICROSECOND)
+    return key.name if sort.by_name else time_position(key.created_at)
 
 
 def _position(cursor: str | None, sort: Sort) -> tuple[datetime | str, str] | None:
@@ -273,6 +272,4 @@ def _position(cursor: str | None, sort: Sort) -> tuple[datetime | str, str] | No
     key_id, _, place = cursor.partition(":")
     if sort.by_name:
         return place, key_id
-    if not _MICROS.fullmatch(place):
-        raise InvalidRequest("cursor is not the next_cursor of the previous page.", param="cursor")
-    return _EPOCH + int(place) * _MICROSECOND, key_id
+    return read_time_position(place), key_id

@@ -1,14 +1,14 @@
 """A tenant's own keys: a key with ``keys:write`` lists, creates and revokes keys with no more rights than its own."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database import keys
 from app.database.session import Database
 from app.domain.access import Caller, Key, Scope
-from app.domain.clock import Clock, utc_now
+from app.domain.clock import Clock, is_past, utc_now
 from app.domain.errors import Conflict, Forbidden, InvalidRequest, Unauthenticated
 from app.domain.limits.limits import UNLIMITED
 from app.services.access.key_changes import NewKey, checked_lifetime, checked_owner, checked_scopes, issue, owned_key
@@ -17,8 +17,10 @@ from app.services.access.restrictions import changed
 from app.services.common.lookups import tenant_or_404
 from app.services.common.validation import checked_name
 
-#: Maximum of a tenant's keys that are neither revoked nor expired, for keys that it creates by itself.
-MOST_LIVE = 1000
+#: Maximum of a tenant's keys that are live or new, for keys that it creates by itself.
+MOST_KEYS = 1000
+#: Time for which a key counts as new, so that a loop of create and revoke cannot fill the database.
+_NEW = timedelta(days=1)
 
 
 class OwnKeyService:
@@ -61,17 +63,23 @@ class OwnKeyService:
         async with self._database.write() as connection:
             # Serialises makers of the same tenant, so that none exceeds the maximum.
             tenant_row = await tenant_or_404(connection, tenant, lock=True)
-            now, own = self._clock(), await self._own(connection, maker)
+            # The lock keeps the maker from being revoked or restricted before the new key is stored.
+            own = await self._own(connection, maker, lock=True)
+            now = self._clock()
             if own.restrictions.limits != UNLIMITED:
                 raise Forbidden(
                     "This key has limits, so it cannot create keys. Ask an administrator, or use a key without limits."
                 )
             wanted = changed(own.restrictions, restrictions, base_name=self._keys.base_name)
-            model = Key("", tenant, name, granted, _lifetime(own, lifetime_s, now), now, None, None, wanted, owner)
-            _check_within(own, model)
-            if await keys.count_live(connection, tenant_id=tenant_row.id, now=now) >= MOST_LIVE:
-                raise Conflict(f"The tenant has {MOST_LIVE} keys, which is the limit. Revoke those that are not used.")
-            return await issue(connection, hasher, model, actor=maker.key_id)
+            template = Key("", tenant, name, granted, _lifetime(own, lifetime_s, now), now, None, None, wanted, owner)
+            _check_within(own, template)
+            count = await keys.count_live_or_new(connection, tenant_id=tenant_row.id, now=now, new_since=now - _NEW)
+            if count >= MOST_KEYS:
+                raise Conflict(
+                    f"The tenant has {count} keys that work or were created within the last day; the limit is "
+                    f"{MOST_KEYS}. Revoke keys that are not used, or wait until the new ones are a day old."
+                )
+            return await issue(connection, hasher, template, actor=maker.key_id)
 
     async def revoke(self, maker: Caller, key_id: str) -> None:
         """Revoke the caller's key, or another one of its tenant that has no more rights.
@@ -79,6 +87,7 @@ class OwnKeyService:
         Raises:
             NotFound
             Forbidden: the key has more rights than the caller's.
+            Unauthenticated: the caller's key has ended meanwhile.
         """
         tenant = _tenant_of(maker)
         async with self._database.read() as connection:
@@ -87,9 +96,9 @@ class OwnKeyService:
                 _check_within(await self._own(connection, maker), key)
         await self._keys.revoke(tenant, key_id, actor=maker.key_id)
 
-    async def _own(self, connection: AsyncConnection, maker: Caller) -> Key:
-        own = await keys.find_key(connection, maker.key_id, tenant_id=maker.tenant_id, lock=False)
-        if own is None or own.revoked_at is not None:
+    async def _own(self, connection: AsyncConnection, maker: Caller, *, lock: bool = False) -> Key:
+        own = await keys.find_key(connection, maker.key_id, tenant_id=maker.tenant_id, lock=lock)
+        if own is None or own.revoked_at is not None or is_past(own.expires_at, self._clock()):
             raise Unauthenticated("The API key is no longer valid. Send the request again with a valid key.")
         return own
 

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from adapters.identity import parse_slug
-from app.database import audit, files, quotas, tenants
+from app.database import audit, files, quotas, sessions, tenants, upload_refusals
 from app.database.session import Database
 from app.domain.access import Tenant
 from app.domain.clock import Clock, utc_now
@@ -140,7 +140,9 @@ class TenantService:
         return new
 
     async def delete(self, slug: str, *, actor: str) -> None:
-        """Delete a tenant with its files. Its keys stop working, and its slug becomes free.
+        """Delete a tenant with its files, sessions and refused uploads.
+
+        Its keys stop working, and its slug becomes free.
 
         Raises:
             NotFound
@@ -154,6 +156,8 @@ class TenantService:
                 raise Conflict(f"The tenant {slug!r} still has unfinished batches. Cancel them first.")
             now = self._clock()
             await remove_all_files(connection, tenant, at=now, actor=actor)
+            await upload_refusals.remove_of_tenant(connection, tenant.id)
+            await sessions.remove_of_tenant(connection, tenant.id)
             await tenants.mark_tenant_deleted(connection, tenant.id, at=now)
             await _record(connection, now, actor, "tenant.delete", slug, tenant, None)
         self._cache.clear()

@@ -1,10 +1,12 @@
-"""Checks of plain values for several services: display names, page sizes, cursors, durations, weights, limits."""
+"""Checks of plain values for several services: display names, page sizes, cursors, times, weights, limits."""
 
 import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from app.domain.errors import InvalidRequest
@@ -23,6 +25,13 @@ _MAX_NAME = 100
 _ID = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 #: Slugs, also of a tenant, an adapter and an alias as `tenant/adapter:alias`.
 _NAME = re.compile("[a-z0-9._/:-]{1,191}", re.ASCII)
+
+_MICROSECONDS = re.compile("[0-9]{1,18}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+#: Longest time from now to a time.
+_AHEAD = timedelta(days=366)
 
 #: Maximum of the registry's BigInteger columns.
 MOST = 2**63 - 1
@@ -52,6 +61,21 @@ def checked_seconds(field: str, value: int, *, least: int, most: int) -> int:
     if not least <= value <= most:
         raise _invalid(field, value, f"a number of seconds from {least} to {most}")
     return value
+
+
+def checked_time(field: str, moment: datetime | None, now: datetime) -> None:
+    """Check a time of a filter: with its time zone, from the year 2000 to one year from now.
+
+    Raises:
+        InvalidRequest
+    """
+    # Conversion of other times to UTC can overflow.
+    if moment is not None and (moment.tzinfo is None or not _EARLIEST <= moment <= now + _AHEAD):
+        raise InvalidRequest(
+            f"{field} is {moment.isoformat()}; it must be a time with its time zone, from the year 2000 to one year "
+            "from now.",
+            param=field,
+        )
 
 
 def checked_weight(weight: float) -> float:
@@ -156,6 +180,23 @@ def checked_search(search: Search) -> Search:
     if search.text is not None:
         checked_name(search.text, field="q")
     return search
+
+
+def time_position(moment: datetime) -> str:
+    """Write a time for a cursor: microseconds since 1970."""
+    return str((moment - _EPOCH) // _MICROSECOND)
+
+
+def read_time_position(position: str) -> datetime:
+    """Read a time from a decoded cursor.
+
+    Raises:
+        InvalidRequest
+    """
+    if _MICROSECONDS.fullmatch(position):
+        with suppress(OverflowError):
+            return _EPOCH + int(position) * _MICROSECOND
+    raise InvalidRequest("cursor is not the next_cursor of the previous page.", param="cursor")
 
 
 def page_of(items: Sequence[Item], limit: int, position: Callable[[Item], object]) -> Page[Item]:

@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -194,7 +194,9 @@ def _read(cursor: str | None) -> tuple[datetime, str] | None:
     moment, _, identity = cursor.partition("/")
     try:
         parsed = datetime.fromisoformat(moment)
-    except ValueError:
+        # The database stores UTC, and the conversion of a time near year 1 or 9999 can overflow.
+        parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         parsed = None
     if parsed is None or parsed.tzinfo is None:
         raise InvalidRequest(

@@ -39,8 +39,8 @@ class RetentionService:
             before = now - timedelta(days=self._usage_days)
             while await self._forget_usage(before) == BATCH:
                 pass
-            async with self._database.write() as connection:
-                await usage.forget_latencies(connection, before)
+            while await self._forget_latencies(before) == BATCH:
+                pass
         if self._audit_days:
             while await self._audit.trim(now - timedelta(days=self._audit_days)):
                 pass
@@ -48,3 +48,7 @@ class RetentionService:
     async def _forget_usage(self, before: datetime) -> int:
         async with self._database.write() as connection:
             return await usage.forget(connection, before, limit=BATCH)
+
+    async def _forget_latencies(self, before: datetime) -> int:
+        async with self._database.write() as connection:
+            return await usage.forget_latencies(connection, before, limit=BATCH)

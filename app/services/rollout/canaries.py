@@ -137,7 +137,7 @@ class CanaryService:
             rows = await canaries.running_canaries(
                 connection, tenant_id=owner, after=after, limit=limit + 1, search=search
             )
-            figures = await canaries.running_figures(connection) if rows else {}
+            figures = await canaries.figures_of(connection, [row.canary.id for row in rows[:limit]])
         now = self._clock()
         reports = [
             RunningReport(row.tenant, row.adapter, report_of(row.canary, figures.get(row.canary.id, {}), now))

@@ -19,7 +19,14 @@ from app.domain.histogram import LatencyHistogram
 from app.domain.pages import Page
 from app.domain.request_log import LoggedRequest, ModelFilter, Percentiles, RequestFilter, SeriesPoint, SeriesStep
 from app.services.common.lookups import tenant_or_404
-from app.services.common.validation import DEFAULT_LIMIT, checked_limit, page_of, read_cursor
+from app.services.common.validation import (
+    DEFAULT_LIMIT,
+    checked_limit,
+    page_of,
+    read_cursor,
+    read_time_position,
+    time_position,
+)
 from app.services.usage.times import checked_times
 from app.services.usage.turns import UsageTurns
 
@@ -183,14 +190,11 @@ def _percentiles(histograms: Mapping[int, LatencyHistogram], number: int) -> Per
 
 
 def _cursor_of(request: LoggedRequest) -> str:
-    return f"{(request.record.at - _EPOCH) // _MICROSECOND}:{request.record.request_id}"
+    return f"{time_position(request.record.at)}:{request.record.request_id}"
 
 
 def _position(cursor: str | None) -> tuple[datetime, str] | None:
     if cursor is None:
         return None
-    microseconds, _, request_id = cursor.partition(":")
-    try:
-        return _EPOCH + int(microseconds) * _MICROSECOND, request_id
-    except OverflowError:
-        raise InvalidRequest("cursor is not the next_cursor of the previous page.", param="cursor") from None
+    position, _, request_id = cursor.partition(":")
+    return read_time_position(position), request_id

@@ -1,11 +1,9 @@
 """Check the times of a report."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from app.domain.errors import InvalidRequest
-
-_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-_LATEST = timedelta(days=366)
+from app.services.common.validation import checked_time
 
 
 def checked_times(
@@ -20,13 +18,8 @@ def checked_times(
     Raises:
         InvalidRequest
     """
-    for name, moment in (("from", start), ("to", end)):
-        if moment is not None and (moment.tzinfo is None or not _EARLIEST <= moment <= now + _LATEST):
-            raise InvalidRequest(
-                f"{name} is {moment.isoformat()}; it must be a time with its time zone, from the year 2000 to one year "
-                "from now.",
-                param=name,
-            )
+    checked_time("from", start, now)
+    checked_time("to", end, now)
     end = end or now
     start = start or end - default
     if start >= end:

@@ -88,17 +88,22 @@ class Keys(Resource):
         adapters: Sequence[str] | None = None,
         addresses: Sequence[str] | None = None,
         limits: Limits | None = None,
+        owner: str | None = None,
     ) -> NewKey:
-        """Create a key. Its text is in ``key`` of the answer, and is shown only once."""
-        body = _given(name=name, scopes=scopes, expires_in_s=expires_in_s)
+        """Create a key. Its text is in ``key`` of the answer, and is shown only once.
+
+        Args:
+            owner: label of the person or application that uses the key.
+        """
+        body = _given(name=name, scopes=scopes, expires_in_s=expires_in_s, owner=owner)
         body.update(_given(adapters=adapters, addresses=addresses, limits=limits))
         return self._session.change(NewKey, "POST", self._path(tenant), body)
 
     def restrict(self, key_id: str, restrictions: Mapping[str, Any], *, tenant: str | None = None) -> Key:
-        """Set or lift restrictions of a key.
+        """Set or lift restrictions of a key, or change its owner.
 
         Args:
-            restrictions: ``adapters``, ``addresses`` and ``limits``. None lifts one, an absent one stays.
+            restrictions: ``adapters``, ``addresses``, ``limits`` and ``owner``. None lifts one, an absent one stays.
         """
         return self._session.change(Key, "PATCH", _keys(tenant, key_id), restrictions)
 

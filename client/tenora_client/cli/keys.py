@@ -20,6 +20,7 @@ app.command("limits")(key_limits)
 _COLUMNS = {
     "id": "id",
     "name": "name",
+    "owner": "owner",
     "scopes": "scopes",
     "created": "created_at",
     "expires": "expires_at",
@@ -67,6 +68,9 @@ def create(
         Optional[list[str]],
         typer.Option(help="Network that the key works from, such as 10.0.0.0/8; repeatable (default: all)"),
     ] = None,
+    owner: Annotated[
+        Optional[str], typer.Option(help="Person or application that uses the key: a label, for reports")
+    ] = None,
     url: Url = None,
     key: Key = None,
     as_json: Json = False,
@@ -78,6 +82,7 @@ def create(
     body |= {"expires_in_s": expires_in} if expires_in is not None else {}
     body |= {"adapters": adapter} if adapter else {}
     body |= {"addresses": address} if address else {}
+    body |= {"owner": owner} if owner is not None else {}
     with _connect(url, key, own=own, as_json=as_json) as api:
         _show_once(api.call("POST", path, body), as_json=as_json)
 

@@ -93,6 +93,20 @@ def test_the_platform_reads_and_verifies_the_audit_trail(site: Site, admin: http
     assert verified["sealed"] + verified["fresh"] > 0
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+@pytest.mark.parametrize(
+    "path", ["/admin/audit", "/admin/requests", "/admin/usage", "/admin/usage/series", "/v1/requests", "/v1/usage"]
+)
+def test_times_that_overflow_in_utc_are_refused(
+    site: Site, admin: httpx.Client, unit: Unit, path: str, time: str
+) -> None:
+    with site.client(unit.key) as own:
+        for name in ("from", "to"):
+            answer = (admin if path.startswith("/admin") else own).get(path, params={"step": "1d", name: time})
+            assert answer.status_code == 400, answer.text
+            assert answer.json()["error"]["param"] == name
+
+
 @pytest.mark.parametrize("params", [{"actor": "a\n"}, {"cursor": "x"}, {"from": "2026-03-01T00:00:00"}])
 def test_wrong_filters_of_the_trail_are_refused(admin: httpx.Client, params: dict[str, str]) -> None:
     assert admin.get("/admin/audit", params=params).status_code == 400

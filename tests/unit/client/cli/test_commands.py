@@ -85,6 +85,17 @@ def test_a_tenants_key_manages_the_keys_of_its_tenant(tenora, tenant):
     assert tenora("keys", "list", "--own", TENORA_KEY=made["key"], exit_code=1).stdout == ""
 
 
+def test_keys_are_listed_with_their_owner(tenora, tenant):
+    made = tenora.json("keys", "create", "notebook", "--tenant", tenant, "--owner", "Ada Lovelace")
+    assert made["owner"] == "Ada Lovelace"
+    heading, row = tenora("keys", "list", "--tenant", tenant).stdout.splitlines()[:2]
+    assert heading.split()[:3] == ["id", "name", "owner"]
+    assert row.split()[:4] == [made["id"], "notebook", "Ada", "Lovelace"]
+    own = tenora.json("keys", "create", "ops", "--tenant", tenant, "--scope", "inference", "--scope", "keys:write")
+    nightly = tenora.json("keys", "create", "nightly", "--own", "--owner", "CI", TENORA_KEY=own["key"])
+    assert (nightly["owner"], own["owner"]) == ("CI", None)
+
+
 def test_the_ends_of_keys_are_printed(tenora, tenant):
     assert "never expires" in tenora("keys", "create", "ci", "--tenant", tenant).stderr
     short = tenora("keys", "create", "short", "--tenant", tenant, "--expires-in", "90d")

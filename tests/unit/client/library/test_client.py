@@ -148,8 +148,10 @@ def test_tenants_and_keys_are_managed(platform: Client, site: Site, unit: Unit) 
     assert (changed.quota.adapters, changed.limits.requests_per_minute, changed.name) == (3, 5, "B")
     assert platform.tenants.show(slug).used.adapters == 0
     assert slug in {tenant.slug for tenant in platform.tenants.list()}
-    made = platform.keys.create("app", tenant=slug, scopes=["inference", "adapters:read"], adapters=["quotes"])
-    assert (made.tenant, made.scopes, made.adapters) == (slug, ["inference", "adapters:read"], ["quotes"])
+    scopes = ["inference", "adapters:read"]
+    made = platform.keys.create("app", tenant=slug, scopes=scopes, adapters=["quotes"], owner="Ada")
+    assert (made.tenant, made.scopes, made.adapters, made.owner) == (slug, scopes, ["quotes"], "Ada")
+    assert platform.keys.restrict(made.id, {"owner": "Grace"}, tenant=slug).owner == "Grace"
     assert platform.keys.restrict(made.id, {"adapters": None}, tenant=slug).adapters is None
     rotated = platform.keys.rotate(made.id, tenant=slug)
     with Client(site.url, rotated.key) as other:
