@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: serve fleet-demo environment-ray test test-all test-long test-faults test-clients lint docs recordings bench clean environment locks client-locks client-code client-types \
-	containers containers-run release console
+	containers containers-run release console console-pictures
 
 serve: environment  ## the demo: base, two business units, their adapters, on 127.0.0.1:8000
 	@$(BIN)/tenora server serve --demo
@@ -66,6 +66,9 @@ client-code: environment  ## write client/tenora_client/_sync from _async
 
 client-types: environment  ## write client/tenora_client/types.py from the OpenAPI document; make test-clients installs the generator
 	$(BIN)/python -m deploy.client.types
+
+console-pictures: environment  ## take the pictures of docs/console.md: the journeys of tests/console with the demo; two minutes
+	$(BIN)/python -m pytest tests/console/journeys --console-pictures docs/pictures $(PYTEST_ARGS)
 
 console: environment  ## build app/console/static from app/console/web, with Node from PyPI and the packages of its lock
 	$(PYTHON) -m deploy.console.install

@@ -41,6 +41,8 @@ settings.load_profile("tests")
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_text = "engine of the fixture `server`: in its process, or two replicas of Ray"
     parser.addoption("--engine", choices=("local", "ray"), default="local", help=help_text)
+    help_text = "folder for the pictures of docs/console.md; default: .pytest_cache/console-pictures"
+    parser.addoption("--console-pictures", type=Path, metavar="FOLDER", help=help_text)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

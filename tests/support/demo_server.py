@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -35,6 +36,10 @@ class DemoRun:
 
     access: DemoAccess
     printed_url: str
+
+    def client(self, key: str) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.printed_url, headers=headers, timeout=120, trust_env=False)
 
 
 @contextmanager
