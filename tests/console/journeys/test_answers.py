@@ -98,7 +98,7 @@ async def _ignore_end(route: Route) -> None:
 
 
 async def _ask(page: Page, *, tokens: int) -> None:
-    await page.get_by_label("Most tokens").fill(str(tokens))
+    await page.get_by_label("Max tokens").fill(str(tokens))
     await page.get_by_label("Prompt", exact=True).fill("Can you explain sugar?")
     await page.get_by_role("button", name="Ask", exact=True).click()
 

@@ -79,12 +79,13 @@ function AliasLink({ canary }: { canary: Canary }) {
   );
 }
 
-/** Answers, errors and time to first token of one version in a canary. */
+/** Answers, errors, empty answers and time to first token of one version in a canary. */
 export function Figures({ figures }: { figures: Schemas["CanaryFigures"] }) {
-  const rate = figures.requests === 0 ? null : figures.errors / figures.requests;
+  const rate = (part: number) => share(figures.requests === 0 ? null : part / figures.requests);
   return (
     <>
-      {count(figures.requests)} answers, {share(rate)} errors, TTFT p95 {seconds(figures.ttft_p95_s)}
+      {count(figures.requests)} answers, {rate(figures.errors)} errors, {rate(figures.empties)} empty, TTFT p95{" "}
+      {seconds(figures.ttft_p95_s)}
     </>
   );
 }

@@ -129,7 +129,7 @@ function Tiers({ tiers }: { tiers: Engine["tiers"] }) {
       rowKey={(tier) => tier.tier}
       columns={[
         { head: "Tier", cell: (tier) => tier.tier },
-        { head: "Used", numeric: true, cell: (tier) => `${bytes(tier.used_bytes)} of ${bytes(tier.limit_bytes)}` },
+        { head: "Used", numeric: true, cell: (tier) => used(tier) },
         { head: "Hits", numeric: true, cell: (tier) => count(tier.hits) },
         { head: "Misses", numeric: true, cell: (tier) => count(tier.misses) },
         { head: "Hit rate", numeric: true, cell: (tier) => share(tier.hit_rate) },
@@ -138,6 +138,11 @@ function Tiers({ tiers }: { tiers: Engine["tiers"] }) {
       ]}
     />
   );
+}
+
+function used({ used_bytes, limit_bytes }: Engine["tiers"][number]): string {
+  // Slots are counted, not measured.
+  return used_bytes === null ? NONE : `${bytes(used_bytes)} of ${bytes(limit_bytes)}`;
 }
 
 function Loads({ loads }: { loads: Engine["load_seconds"] }) {
