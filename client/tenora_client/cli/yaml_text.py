@@ -14,7 +14,11 @@ def yaml_text(value: Any) -> str:
 def _lines(value: Any) -> Iterator[str]:
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from _entry(f"{_name(name)}:", item)
+            head = f"{_name(name)}:"
+            if len(head) > _LONGEST_KEY:
+                yield f"? {head[:-1]}"
+                head = ":"
+            yield from _entry(head, item)
     elif isinstance(value, list) and value:
         for item in value:
             first, *rest = _lines(item)
@@ -48,5 +52,7 @@ def _one_escape(pair: "re.Match[str]") -> str:
     return f"\\U{ord(character):08x}"
 
 
+#: YAML finds a longer key only after a question mark.
+_LONGEST_KEY = 1024
 _PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.ASCII)
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})

@@ -36,6 +36,7 @@ def test_the_first_upload_makes_adapter_version_and_alias(
         "created_at": None,
         "created_by": site.admin_key.split("_")[1],
         "aliases": ["default"],
+        "pinned": False,
         "manifest": None,
         "provenance": None,
         "state_reason": None,

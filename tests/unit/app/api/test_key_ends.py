@@ -247,7 +247,7 @@ async def test_a_download_ends_with_its_key(tmp_path: Path) -> None:
     file = ExportedFile(
         name="adapter_model.safetensors", path=tmp_path / "weights", size=2**21, digest="0" * 64, lease=lease
     )
-    state = {"caller": SimpleNamespace(key_id="0" * 16), "gateway": SimpleNamespace(key_watch=watch)}
+    state = {"caller": SimpleNamespace(key_id="0" * 16, session=None), "gateway": SimpleNamespace(key_watch=watch)}
     answering = asyncio.create_task(answer_of(file)({"type": "http", "state": state}, receive, send))
     await sending.wait()
     await watch.check()

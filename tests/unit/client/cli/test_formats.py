@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -26,7 +26,12 @@ VALUES = st.recursive(
 )
 
 
+LONG = "\u0160" * 200
+
+
 @given(VALUES)
+@example({LONG: None})
+@example([{LONG: {LONG: [1]}, "short": LONG}])
 def test_yaml_reads_back_as_the_same_value(value: object) -> None:
     # PyYAML reads numbers such as 1e16 as text: YAML 1.1 wants a dot.
     assert yaml.safe_load(yaml_text(value)) == _as_yaml_11(value)
