@@ -43,8 +43,9 @@ def test_the_wheel_has_the_server_and_nothing_else(built: Path, tmp_path: Path) 
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path)  # noqa: S202 - made above
-    # Alembic's template is for developers.
-    assert names == committed("app", "adapters", "migrations") - {"migrations/script.py.mako"}
+    # Alembic's template and the source of the console are for developers.
+    sources = {"migrations/script.py.mako", *committed("app/console/web")}
+    assert names == committed("app", "adapters", "migrations") - sources
     code = "import app; assert app.__path__ == [sys.argv.pop(1)]; from tenora_client.cli.root import main; main()"
     run = [sys.executable, "-P", "-c", f"import sys; {code}", str(tmp_path / "app"), "server", "migrate"]
     environment = {"PYTHONPATH": str(tmp_path), "TENORA_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
