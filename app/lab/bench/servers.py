@@ -100,8 +100,7 @@ class Server:
         processes = _processes(self.pid)
         os.kill(self.pid, signal.SIGKILL)
         deadline = time.monotonic() + _STOP_S
-        # A process that has ended has no memory.
-        while any(map(_peak_bytes, processes)):
+        while any(map(_runs, processes)):
             if time.monotonic() >= deadline:
                 raise ServerFailed(f"Engines of {self.name} ran {_STOP_S} s after it was killed.")
             time.sleep(_POLL_S)
@@ -131,6 +130,20 @@ def _parent_and_group(folder: Path) -> tuple[int, int]:
         parent, group = (folder / "stat").read_text().rpartition(")")[2].split()[1:3]
         return int(parent), int(group)
     return 0, 0
+
+
+def _runs(folder: Path) -> bool:
+    """Return whether a thread of the process has yet to end. A thread closes its sockets last, after its memory."""
+    with suppress(OSError):
+        return any(_state(thread) not in "ZX" for thread in (folder / "task").iterdir())
+    return False
+
+
+def _state(folder: Path) -> str:
+    # proc(5): the state is field 3; Z is a zombie. A thread that is no longer listed is dead, X.
+    with suppress(OSError):
+        return (folder / "stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
 
 
 def _cpu_s(folder: Path) -> float:
