@@ -23,6 +23,12 @@ def witness(server: Server, keys: dict[str, str]) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def before(witness: httpx.Client) -> list[object]:
+    """Answers of another tenant before the first bad adapter."""
+    return answers(witness)
+
+
 def answers(client: httpx.Client) -> list[object]:
     return [
         client.post(
@@ -41,9 +47,8 @@ def answers(client: httpx.Client) -> list[object]:
 
 @pytest.mark.parametrize("name", sorted(BAD))
 def test_a_bad_adapter_is_refused_with_its_reason(
-    server: Server, witness: httpx.Client, trained_demo: Demo, tmp_path: Path, name: str
+    server: Server, witness: httpx.Client, before: list[object], trained_demo: Demo, tmp_path: Path, name: str
 ) -> None:
-    before = answers(witness)
     bad = BAD[name]
     directory = shutil.copytree(trained_demo.adapters["pricing"], tmp_path / "bad")
     bad.change(directory)

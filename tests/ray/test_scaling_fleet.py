@@ -31,6 +31,7 @@ async def asleep(engine: RayEngine) -> None:
     await eventually(lambda: engine.status().state is EngineState.ASLEEP, 180)
 
 
+@pytest.mark.long
 async def test_from_zero_all_are_answered_in_fair_order(settings: Settings) -> None:
     async with light_engine(settings, expected_start_s=30) as engine:
         await asleep(engine)
