@@ -8,7 +8,7 @@ import pytest
 
 from app.demo.train import Demo
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
