@@ -8,11 +8,8 @@ from tests.support.postgres import running_postgres
 
 
 def test_kills_lose_no_line_and_charge_none_twice(trained_demo: Demo, tmp_path: Path, seed: int) -> None:
-    """Kill one of two servers on one database, and an engine.
-
-    ``python -m tests.endurance.batches`` does the same with SQLite, for longer.
-    """
-    options = Options(lines=200, adapters=5, kills=1, engine_kills=1, servers=2, seed=seed)
+    """Kill two servers on one database. ``python -m tests.endurance.batches`` does the same with SQLite, for longer."""
+    options = Options(lines=300, adapters=5, kills=2, engine_kills=1, servers=2, seed=seed)
     with running_postgres() as url:
         books = run(tmp_path, trained_demo, options, url)
     assert books.right, books

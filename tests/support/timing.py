@@ -21,10 +21,9 @@ import pytest
 
 #: Samples of each kind. The default detects only differences that an attacker could use with few requests.
 #: ``TIMING_SAMPLES=2000 python -m pytest -s tests/isolation/test_timing.py`` prints the fine ones too.
-SAMPLES = int(os.environ.get("TIMING_SAMPLES", "200"))
+SAMPLES = int(os.environ.get("TIMING_SAMPLES", "400"))
 
-#: Allowed distance from a random guess. What has more than half of it is measured again, with twice the samples. With
-#: 400 of each kind, the bound is five standard deviations of chance.
+#: Allowed distance from a random guess: with 400 samples of each kind, five standard deviations of chance.
 BOUND = 0.1
 
 _WARM_UP = 20
@@ -75,14 +74,10 @@ def assert_alike(what: str, first: Callable[[], float], second: Callable[[], flo
 
     The verdict is printed and shown by ``pytest -s``.
     """
-    samples = SAMPLES
-    found = told_apart(first, second, samples=samples)
-    if abs(found.auc - 0.5) >= BOUND / 2:
-        samples *= 2
-        found = told_apart(first, second, samples=samples)
+    found = told_apart(first, second)
     words = (
         f"{what}: AUC {found.auc:.4f}, p {found.p:.3g}, medians "
-        f"{1e6 * found.medians_s[0]:.0f} and {1e6 * found.medians_s[1]:.0f} us, {samples} samples each"
+        f"{1e6 * found.medians_s[0]:.0f} and {1e6 * found.medians_s[1]:.0f} us, {SAMPLES} samples each"
     )
     print(f"\n{words}")  # noqa: T201
     if abs(found.auc - 0.5) >= BOUND:

@@ -26,6 +26,7 @@ VALUES = st.recursive(
 )
 
 
+#: As a key it takes more than 1,024 characters, because each letter is written as an escape of six.
 LONG = "\u0160" * 200
 
 
