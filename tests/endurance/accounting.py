@@ -131,8 +131,7 @@ def _kill(server: Server, seen: Seen, after: int, *, engine: bool) -> None:
     if engine:
         until(lambda: seen.sent >= after - (after // 4), 600)
         server.engine_processes()[-1].kill()
-        until(lambda: not server.is_ready(), 30)
-        server.wait_ready()
+        server.wait_restarted()
     until(lambda: seen.sent >= after, 600)
     processes = server.engine_processes()
     server.process.kill()

@@ -105,13 +105,6 @@ def error_at_the_end(lines: list[str]) -> tuple[str, str]:
 STOPPED = ("engine_unavailable", "service_unavailable_error")
 
 
-def wait_restarted(server: Server) -> None:
-    """Wait until the engine that was killed has been replaced."""
-    # The readiness check may be cached for a second, so the server may look ready although its engine is dead.
-    until(lambda: not server.is_ready(), 5)
-    server.wait_ready()
-
-
 @pytest.mark.parametrize("victim", ["engine", "fork server"])
 async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, key: str, victim: str) -> None:
     restarts, processes = own.metric("tenora_engine_restarts_total"), own.engine_processes()
@@ -131,7 +124,7 @@ async def test_an_engine_killed_in_mid_stream_comes_back_by_itself(own: Server, 
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) > 0
         assert (await client.get("/health/live")).status_code == 200
-        await asyncio.to_thread(wait_restarted, own)
+        await asyncio.to_thread(own.wait_restarted)
         after = (await client.post("/v1/completions", json=short)).json()["choices"]
         assert after == before
     assert own.metric("tenora_engine_restarts_total") == restarts + 1
@@ -157,7 +150,7 @@ async def test_a_dead_engine_ends_a_wide_request_that_waits(own: Server, key: st
             elif events and line:
                 events.append(line)
     assert error_at_the_end(events) == STOPPED
-    await asyncio.to_thread(wait_restarted, own)
+    await asyncio.to_thread(own.wait_restarted)
 
 
 def test_an_engine_is_one_process_with_its_own_processor(own: Server) -> None:

@@ -77,6 +77,12 @@ class Server:
     def wait_ready(self) -> None:
         until(self._has_started, START_S)
 
+    def wait_restarted(self) -> None:
+        """Wait until an engine that was killed has been replaced."""
+        # The readiness check may be cached for a second, so the server may look ready although its engine is dead.
+        until(lambda: not self.is_ready(), 5)
+        self.wait_ready()
+
     def _has_started(self) -> bool:
         assert self.process.poll() is None, "the server ended"
         try:
