@@ -52,8 +52,12 @@ _WATCH_ROWS = """
             window.rowsAt ??= performance.now();
     }).observe(document, { childList: true, subtree: true });
 """
+#: The browser tells the first paint after the frame is shown, which may be later than the rows are there.
 _TIMES = """
-    [performance.getEntriesByName("first-contentful-paint")[0].startTime, window.rowsAt]
+    () => {
+        const [paint] = performance.getEntriesByName("first-contentful-paint");
+        return paint && [paint.startTime, window.rowsAt];
+    }
 """
 
 
@@ -211,7 +215,8 @@ async def paint_times(browser: Browser, url: str, key: str, paths: Sequence[str]
                 await page.goto(path)
                 await expect(page.locator("main tbody tr").first).to_be_visible()
                 await expect(page.locator(".loading")).to_have_count(0)
-                samples.append(await page.evaluate(_TIMES))
+                times = await page.wait_for_function(_TIMES)
+                samples.append(await times.json_value())
             paints, rows = zip(*samples, strict=True)
             found.append(PaintTime(path, max(paints), max(rows)))
     return found

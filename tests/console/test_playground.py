@@ -1,17 +1,47 @@
 """Playground in the browser: columns, differences, stop, prompts from a file, blind votes, code to copy."""
 
 import ast
+import asyncio
 import csv
 import json
 import shlex
 from pathlib import Path
 
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from tests.support.browser import watched_page
 from tests.support.console_site import TENANT, ConsoleSite, open_page
 
 _PROMPT = "It's $HOME; what is sugar?"
+
+
+async def test_fields_appear_when_the_models_are_known(browser: Browser, site: ConsoleSite) -> None:
+    may_list = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await may_list.wait()
+        await route.continue_()
+
+    async with watched_page(browser, site.url) as page:
+        await page.route("**/v1/adapters?*", late)
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/playground")
+        await expect(page.get_by_role("main").get_by_text("Loading")).to_be_attached()
+        await expect(page.get_by_label("Model 1")).to_have_count(0)
+        may_list.set()
+        await expect(page.get_by_label("Model 1")).not_to_have_value("base")
+
+
+async def test_a_newer_list_of_models_changes_no_field(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await open_page(page, site, site.key, f"/console/t/{TENANT}/playground")
+        first = await page.get_by_label("Model 1").input_value()
+        alias = f"/v1/adapters/{first}/aliases/a"
+        with site.client(site.key) as tenant:
+            tenant.put(alias, json={"version": 1}).raise_for_status()
+            await expect(page.locator(f"option[value='{first}:a']")).to_be_attached()
+            shown = await page.get_by_label("Model 1").input_value()
+            tenant.delete(alias).raise_for_status()
+    assert shown == first
 
 
 async def test_columns_show_answers_with_their_measurements(browser: Browser, site: ConsoleSite) -> None:

@@ -79,13 +79,21 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def watched_page(browser: Browser, url: str, *, width: int = LAPTOP, **options: Any) -> AsyncIterator[Page]:
-    """Open a page in a fresh profile, and fail if anything went wrong on it."""
+    """Open a page in a fresh profile, and fail if anything went wrong on it.
+
+    An error of the block gets a note with what the page shows.
+    """
     context = await browser.new_context(base_url=url, viewport={"width": width, "height": 900}, **options)
     context.set_default_timeout(_EXPECT_MS)
     watch = Watch(url)
     watch.attach(context)
     try:
-        yield await context.new_page()
+        page = await context.new_page()
+        try:
+            yield page
+        except Exception as error:
+            error.add_note(await page.locator("body").aria_snapshot())
+            raise
     finally:
         await context.close()
     assert not watch.found, watch.found

@@ -16,13 +16,13 @@ type Vote = string | null;
 
 /** Two models answer without their names, in a random order. A vote shows which was which. */
 export function BlindTest({ models }: Props) {
-  const [chosen, setChosen] = useState<readonly [string, string] | null>(null);
+  // A newer list of models changes neither: the user may be typing, and the votes are about these two.
+  const [[a, b], setPair] = useState<readonly [string, string]>(() => initialModels(models));
   const [sides, setSides] = useState<readonly [string, string] | null>(null);
   const [voted, setVoted] = useState<Vote | undefined>(undefined);
   const [votes, setVotes] = useState<readonly Vote[]>([]);
   const { settings, texts } = useSettings();
   const { answers, isRunning, run, stop } = useAnswers();
-  const [a, b] = chosen ?? initialModels(models);
   const canVote = sides !== null && !isRunning && voted === undefined && answers.every(({ state }) => state === "done");
 
   function onSubmit(event: FormEvent) {
@@ -33,8 +33,8 @@ export function BlindTest({ models }: Props) {
     void run(order.map((model) => ({ model, settings })));
   }
 
-  function choose(models: readonly [string, string]) {
-    setChosen(models);
+  function choose(pair: readonly [string, string]) {
+    setPair(pair);
     setVotes([]);
   }
 

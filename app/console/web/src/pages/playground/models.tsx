@@ -5,8 +5,11 @@ import { useMe } from "../../session";
 
 const LIST = "model-names";
 
-/** Names of models for the inputs: the base, and the adapters with their aliases and newest versions. */
-export function useModels(tenant: string): string[] {
+/**
+ * Names of models for the inputs: the base, and the adapters with their aliases and newest versions. Null while they
+ * load; a list that cannot be loaded is left out.
+ */
+export function useModels(tenant: string): string[] | null {
   const { can, server } = useMe();
   const adapters = useQuery({
     queryKey: ["model-names", tenant],
@@ -20,6 +23,7 @@ export function useModels(tenant: string): string[] {
       body(api.GET("/admin/tenants/{tenant}/shared", { params: { path: { tenant }, query: { limit: 200 } } })),
     enabled: can("adapters:read"),
   });
+  if (adapters.isLoading || shared.isLoading) return null;
   const all = [...(adapters.data?.data ?? []), ...(shared.data?.data ?? [])];
   return [server.base.name, ...all.flatMap((adapter) => namesOf(adapter.name, adapter.aliases, adapter.versions))];
 }

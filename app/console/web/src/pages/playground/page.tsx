@@ -1,4 +1,5 @@
 import { useState } from "react";
+import { Loading } from "../../components/loaded";
 import { Notice } from "../../components/notice";
 import { Page } from "../../components/page";
 import { useParam } from "../../lib/params";
@@ -43,6 +44,14 @@ function Modes({ tenant }: { tenant: string }) {
           </button>
         ))}
       </div>
+      {models === null ? <Loading /> : <Comparison mode={mode} models={models} />}
+    </>
+  );
+}
+
+function Comparison({ mode, models }: { mode: Mode; models: readonly string[] }) {
+  return (
+    <>
       <ModelNames models={models} />
       {mode === "compare" && <Compare models={models} />}
       {mode === "grid" && <PromptGrid models={models} />}

@@ -4,14 +4,16 @@ import { initialModels } from "./models";
 export const MOST_COLUMNS = 4;
 export const LEAST_COLUMNS = 2;
 
-/** Models that are compared, by their places. At first the one that the address names, and the base. */
+/**
+ * Models that are compared, by their places. At first the one that the address names, and the base. A newer list of
+ * models changes none of them: the user may be typing into a field.
+ */
 export function useColumns(models: readonly string[]) {
-  const [chosen, setChosen] = useState<readonly string[] | null>(null);
-  const columns = chosen ?? initialModels(models);
+  const [columns, setColumns] = useState<readonly string[]>(() => initialModels(models));
   return {
     columns,
-    setModel: (index: number, model: string) => setChosen(columns.with(index, model)),
-    add: () => setChosen([...columns, models[0] ?? ""]),
-    remove: (index: number) => setChosen(columns.toSpliced(index, 1)),
+    setModel: (index: number, model: string) => setColumns(columns.with(index, model)),
+    add: () => setColumns([...columns, models[0] ?? ""]),
+    remove: (index: number) => setColumns(columns.toSpliced(index, 1)),
   };
 }
