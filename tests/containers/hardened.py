@@ -1,6 +1,7 @@
-"""One server in a hardened container: publish, answer, SIGTERM in the middle of a stream, start again."""
+"""One server in a hardened container: console, publish, answer, SIGTERM in the middle of a stream, start again."""
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from tests.support.server import free_port, until
 
 NAME, VOLUME = "tenora-hardened", "tenora-hardened-home"
 START_S, STOP_S = 600, 90
+#: Addresses of the console's files in its page.
+_FILES_OF_PAGE = re.compile('(?:src|href)="(/console/[^"]+)"')
 SETTINGS = ["TENORA_ENGINE__MAX_LORAS=2", "TENORA_ENGINE__MAX_LORA_RANK=16", "TENORA_ENGINE__DTYPE=float32"]
 SETTINGS += ["TENORA_BASE_MODEL=/models/base", "TENORA_BASE_MODEL_NAME=demo"]
 
@@ -54,6 +57,8 @@ def run_hardened(demo: Demo, watch: Watch) -> None:
         url = f"http://127.0.0.1:{port}"
         wait_ready(url, server.logs)
         watch.lap("ready")
+        load_console(url)
+        watch.lap("console")
         key = publish(url, admin_key, demo)
         expected = answers(url, key)
         assert expected == oracle(demo)
@@ -82,6 +87,16 @@ def wait_ready(url: str, logs: Callable[[], str], **options: Any) -> None:
         until(ready, START_S)
     except TimeoutError:
         raise AssertionError(f"{url} is not ready:\n{logs()[-5000:]}") from None
+
+
+def load_console(url: str) -> None:
+    """Load the page to which the server's address leads a browser, and each file that the page names."""
+    with httpx.Client(base_url=url, headers={"accept": "text/html"}, trust_env=False, follow_redirects=True) as browser:
+        page = browser.get("/")
+        assert page.url.path == "/console", page.url
+        files = _FILES_OF_PAGE.findall(page.text)
+        assert any(file.endswith(".js") for file in files), page.text
+        assert {file: browser.get(file).status_code for file in files} == dict.fromkeys(files, 200)
 
 
 def publish(url: str, admin_key: str, demo: Demo, **options: Any) -> str:
