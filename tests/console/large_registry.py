@@ -52,7 +52,7 @@ _WATCH_ROWS = """
             window.rowsAt ??= performance.now();
     }).observe(document, { childList: true, subtree: true });
 """
-#: The browser tells the first paint after the frame is shown, which may be later than the rows are there.
+#: The browser reports the first paint once the frame is shown. The rows may be there before.
 _TIMES = """
     () => {
         const [paint] = performance.getEntriesByName("first-contentful-paint");

@@ -7,6 +7,7 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from tests.support.browser import watched_page
@@ -31,17 +32,36 @@ async def test_fields_appear_when_the_models_are_known(browser: Browser, site: C
         await expect(page.get_by_label("Model 1")).not_to_have_value("base")
 
 
-async def test_a_newer_list_of_models_changes_no_field(browser: Browser, site: ConsoleSite) -> None:
+@pytest.mark.parametrize(
+    ("kind", "label"), [("Compare", "Model 1"), ("Prompts from a file", "Model 1"), ("Blind A/B", "One model")]
+)
+async def test_a_newer_list_of_models_changes_no_field(
+    browser: Browser, site: ConsoleSite, kind: str, label: str
+) -> None:
     async with watched_page(browser, site.url) as page:
         await open_page(page, site, site.key, f"/console/t/{TENANT}/playground")
-        first = await page.get_by_label("Model 1").input_value()
+        await page.get_by_role("button", name=kind).click()
+        field = page.get_by_label(label)
+        first = await field.input_value()
         alias = f"/v1/adapters/{first}/aliases/a"
         with site.client(site.key) as tenant:
             tenant.put(alias, json={"version": 1}).raise_for_status()
-            await expect(page.locator(f"option[value='{first}:a']")).to_be_attached()
-            shown = await page.get_by_label("Model 1").input_value()
-            tenant.delete(alias).raise_for_status()
+            try:
+                await expect(page.locator(f"option[value='{first}:a']")).to_be_attached()
+                shown = await field.input_value()
+            finally:
+                tenant.delete(alias).raise_for_status()
     assert shown == first
+
+
+async def test_a_key_that_may_not_list_adapters_gets_the_base(browser: Browser, site: ConsoleSite) -> None:
+    async with watched_page(browser, site.url) as page:
+        await open_page(page, site, site.bare_key, f"/console/t/{TENANT}/playground")
+        for number in (1, 2):
+            await expect(page.get_by_label(f"Model {number}")).to_have_value("base")
+        await page.get_by_label("Model 1").fill("labels")
+        await _ask(page)
+        await expect(_column(page, 1)).to_contain_text("Answered bylabels@1")
 
 
 async def test_columns_show_answers_with_their_measurements(browser: Browser, site: ConsoleSite) -> None:
